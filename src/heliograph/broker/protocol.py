@@ -1,0 +1,143 @@
+"""What a door may ask of a broker. The doors know nothing else of it, so that one could be remote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from heliograph.broker.reply import Reply
+from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.message import Delivery, Draft, Message
+from heliograph.engine.settings import SubscriptionSettings, TopicSettings
+from heliograph.engine.statistics import Statistics
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic as the broker knows it. `number` is never reused; `next_sequence` is what the next message will get."""
+
+    name: str
+    number: int
+    settings: TopicSettings
+    created_ns: int
+    next_sequence: int
+
+
+class SubscriptionInfo(msgspec.Struct, frozen=True):
+    """A subscription as the broker knows it. `topic` keeps its name when `detached`."""
+
+    name: str
+    number: int
+    topic: str
+    settings: SubscriptionSettings
+    created_ns: int
+    detached: bool
+
+
+class Watch(Protocol):
+    """A wish to be told when a subscription may have messages."""
+
+    def close(self) -> None:
+        """No call comes after this. Idempotent."""
+
+
+class Broker(Protocol):
+    """One broker. Thread-safe; no operation blocks: what must be durable first answers through a `Reply`.
+
+    Names are opaque here: the Pub/Sub door uses full resource names (`projects/p/topics/t`), queues `queues/NAME`.
+    All errors are `heliograph.errors`; an operation that raises has changed nothing.
+    """
+
+    def create_topic(self, name: str, settings: TopicSettings = ...) -> Reply[TopicInfo]:
+        """Raises: AlreadyExists."""
+
+    def get_topic(self, name: str) -> TopicInfo:
+        """Raises: TopicNotFound."""
+
+    def list_topics(self) -> list[TopicInfo]:
+        """All topics, by name."""
+
+    def delete_topic(self, name: str, *, clears_backlog: bool = False) -> Reply[None]:
+        """Its subscriptions stay, detached; with `clears_backlog` their messages go (design §5). Raises: TopicNotFound."""
+
+    def create_subscription(
+        self, name: str, topic: str, settings: SubscriptionSettings = ...
+    ) -> Reply[SubscriptionInfo]:
+        """It receives what is published from now on. Raises: AlreadyExists, TopicNotFound."""
+
+    def get_subscription(self, name: str) -> SubscriptionInfo:
+        """Raises: SubscriptionNotFound."""
+
+    def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
+        """All subscriptions, or those attached to `topic`, by name. Raises: TopicNotFound."""
+
+    def delete_subscription(self, name: str) -> Reply[None]:
+        """Its messages and leases go. Raises: SubscriptionNotFound."""
+
+    def create_queue(self, name: str, settings: SubscriptionSettings) -> Reply[SubscriptionInfo]:
+        """A topic and a subscription of the one name, created together; again with equal settings: no change.
+        Raises: QueueExists."""
+
+    def delete_queue(self, name: str) -> Reply[None]:
+        """Raises: QueueNotFound."""
+
+    def publish(self, topic: str, drafts: Sequence[Draft]) -> Reply[list[str]]:
+        """All or nothing. Answers the message ids, in order. Raises: TopicNotFound, InvalidArgument, MessageTooLarge,
+        QueueFull."""
+
+    def pull(
+        self,
+        subscription: str,
+        max_messages: int,
+        *,
+        max_bytes: int = 0,
+        ack_deadline_ns: int = 0,
+        consumer: str = "",
+    ) -> Reply[list[Delivery]]:
+        """Lease up to `max_messages`, at once, perhaps none. The first may be larger than `max_bytes` (0 = no bound);
+        `ack_deadline_ns` 0 = the subscription's. A `consumer` is bound by the subscription's prefetch.
+        Raises: SubscriptionNotFound, SubscriptionDetached (only where nothing is left to deliver)."""
+
+    def watch(self, subscription: str, callback: Callable[[], None]) -> Watch:
+        """Call `callback()` whenever the subscription may have messages to pull, or is deleted or detached; also once
+        now if it has some. It may come from any thread, must not block and must not call the broker: set an event and
+        pull elsewhere. Raises: SubscriptionNotFound."""
+
+    def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
+        """Answers the ids that were not current any more (ignored). With exactly-once, or `ack_ids` of a queue, the
+        reply waits for the commit. Raises: SubscriptionNotFound, InvalidAckId (malformed: nothing is acknowledged)."""
+
+    def modify_ack_deadline(
+        self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int
+    ) -> Reply[list[str]]:
+        """The lease now ends at now + `ack_deadline_ns`; 0 = nack. Answers and raises as `acknowledge`."""
+
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
+        """Give back without counting a failure: the consumer went away."""
+
+    def reject(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
+        """Dead-letter at once (queue.nack with requeue=false). Answers and raises as `acknowledge`."""
+
+    def current_ack_id(self, subscription: str, message_id: str) -> str:
+        """The ack id of the current lease on a message. Raises: MessageNotFound (nobody holds it)."""
+
+    def position(self, subscription: str, priority: int) -> int:
+        """Ready messages of equal or higher priority. Raises: SubscriptionNotFound."""
+
+    def statistics(self, subscription: str) -> Statistics:
+        """Raises: SubscriptionNotFound."""
+
+    def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
+        """Those that the subscription keeps itself, oldest first. Raises: SubscriptionNotFound."""
+
+    def log_bounds(self, topic: str) -> tuple[int, int]:
+        """(first, last) durable sequence of the topic's log that can still be read; (1, 0) when none can.
+        Raises: TopicNotFound."""
+
+    def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:
+        """Messages with sequences in [first, last], in order, in batches. Safe from any thread, blocks on the store.
+        Raises: TopicNotFound."""
+
+    def close(self) -> None:
+        """Everything answered is durable and the store is released. Idempotent."""

@@ -1,0 +1,109 @@
+"""The message, as the engine holds it. Immutable; no encoding, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+# A message id is a decimal number: the topic's number, then twelve digits of sequence. So an id is unique across
+# all topics, grows within one, costs no memory, and leads straight back to its message.
+SEQUENCES_PER_TOPIC = 10**12
+
+
+class Extras(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+    """What only some messages carry; absent (None on the message) for the others, so that they do not pay for it.
+
+    Args:
+        priority: 0-9, 9 is delivered first.
+        available_at_ns: not delivered before this instant; 0 = at once.
+        expires_at_ns: dead-lettered (or dropped) when still waiting at this instant; 0 = never.
+        max_delivery_attempts: overrides the subscription's dead letter policy; 0 = does not.
+        content_type: how a queue client gave the payload, echoed back in that form.
+    """
+
+    priority: int = 0
+    available_at_ns: int = 0
+    expires_at_ns: int = 0
+    max_delivery_attempts: int = 0
+    content_type: str = ""
+
+
+NO_EXTRAS = Extras()
+NO_ATTRIBUTES: Mapping[str, str] = {}
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A message that a caller wants published; the engine gives it its sequence and its publish time.
+
+    Args:
+        data: payload, bytes.
+        attributes: string to string.
+        ordering_key: "" = none.
+        extras: see `Extras`.
+        publish_time_ns: 0 = now; a dead letter keeps its first publish time in process.
+    """
+
+    data: bytes
+    attributes: Mapping[str, str] = NO_ATTRIBUTES
+    ordering_key: str = ""
+    extras: Extras | None = None
+    publish_time_ns: int = 0
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+    """A message in a topic's log.
+
+    Args:
+        sequence: its place in the topic's log, from 1.
+        publish_time_ns: nanoseconds since the epoch.
+        data: payload, bytes.
+        attributes: string to string; must not be changed by anyone.
+        ordering_key: "" = none.
+        extras: what only some messages carry.
+    """
+
+    sequence: int
+    publish_time_ns: int
+    data: bytes
+    attributes: dict[str, str] = {}
+    ordering_key: str = ""
+    extras: Extras | None = None
+
+    @property
+    def priority(self) -> int:
+        """0-9, 9 is delivered first."""
+        return 0 if self.extras is None else self.extras.priority
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """One hand-out of a message to a consumer.
+
+    Args:
+        message: what was published.
+        message_id: its id, decimal digits.
+        ack_id: names this delivery; only the latest one of a message is valid.
+        attempt: 1 for the first delivery, one more after each nack or expiry.
+        deadline_ns: when the lease ends unless it is extended.
+    """
+
+    message: Message
+    message_id: str
+    ack_id: str
+    attempt: int
+    deadline_ns: int
+
+
+def message_id(topic_number: int, sequence: int) -> str:
+    """The id of a message: decimal digits, unique across all topics."""
+    return str(topic_number * SEQUENCES_PER_TOPIC + sequence)
+
+
+def size_bytes(message: Message | Draft) -> int:
+    """What a message counts for in flow control, capacity and limits: data, attributes and ordering key, in bytes."""
+    size = len(message.data)
+    if message.ordering_key:
+        size += len(message.ordering_key.encode())
+    if message.attributes:
+        size += sum(len(key.encode()) + len(value.encode()) for key, value in message.attributes.items())
+    return size

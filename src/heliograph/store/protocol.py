@@ -1,0 +1,94 @@
+"""What the broker asks of a store: append facts, commit them, read a topic's log, recover, trim.
+
+A store never decides anything; it keeps what it is given, in the order it is given. `tests/store/` holds one
+conformance suite for every implementation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from heliograph.engine.facts import Fact
+from heliograph.engine.message import Message
+
+
+class Commit:
+    """The durable moment that a group of facts shares. Many operations wait for one commit (group commit)."""
+
+    __slots__ = ("_callbacks", "_event", "_lock", "_waiting", "done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: Exception | None = None
+        self._lock = threading.Lock()
+        self._event: threading.Event | None = None
+        self._callbacks: list[Callable[[], None]] = []
+        self._waiting: dict[Any, list[Any]] = {}
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Block until committed or failed (then `error` is set). False if the time ran out first."""
+        with self._lock:
+            if self.done:
+                return True
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        return event.wait(timeout_seconds)
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """Call `callback()` once committed or failed: at once if so already, else from the store's writer thread."""
+        with self._lock:
+            if not self.done:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def waiting_on(self, loop: Any) -> list[Any] | None:
+        """The futures of one event loop that wait for this commit, to be added to by that loop; None once done."""
+        with self._lock:
+            return None if self.done else self._waiting.setdefault(loop, [])
+
+    def finish(self, error: Exception | None = None) -> None:
+        """For the store: the group is durable, or failed with `error`."""
+        with self._lock:
+            self.error = error
+            self.done = True
+            callbacks, self._callbacks = self._callbacks, []
+            if self._event is not None:
+                self._event.set()
+        for callback in callbacks:
+            callback()
+
+
+COMMITTED = Commit()
+COMMITTED.finish()
+
+
+class Store(Protocol):
+    """Durability of facts. Calls come under the broker's lock, one at a time, save `read_log` and `recover`."""
+
+    def recover(self) -> Iterator[Fact]:
+        """Every fact since the beginning (or the last checkpoint's equivalent), in order. Called once, before the
+        first `append`.
+
+        Raises:
+            StoreRefused: the file is damaged, newer, or not ours; it is left untouched.
+        """
+
+    def append(self, facts: Sequence[Fact]) -> Commit:
+        """Queue facts, in order, for the next group commit; returns at once with the commit they will share."""
+
+    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+        """The durable messages of a topic with sequences in [first, last], in order, in batches of the store's
+        choice. Trimmed ones are missing. Safe from any thread."""
+
+    def log_bounds(self, topic_number: int) -> tuple[int, int]:
+        """(first, last) sequence that `read_log` can give; (1, 0) when there is none."""
+
+    def trim(self, topic_number: int, up_to: int) -> None:
+        """Messages of the topic with sequences below `up_to` are not needed any more, nor are facts about them."""
+
+    def close(self) -> None:
+        """Commit what is queued, then release the file. Idempotent."""
