@@ -66,7 +66,9 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defau
     sequence: int
     publish_time_ns: int
     data: bytes
-    attributes: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_ATTRIBUTES)  # shared: an empty dict is 64 bytes
+    attributes: Mapping[str, str] = msgspec.field(
+        default_factory=lambda: NO_ATTRIBUTES
+    )  # shared: an empty dict is 64 bytes
     ordering_key: str = ""
     extras: Extras | None = None
 

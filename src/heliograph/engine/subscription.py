@@ -133,7 +133,11 @@ class Subscription:
             if self.settings.capacity is not None:
                 self.held_bytes += size_bytes(message)
             self._note_expiry(message)
-            if self._keys is None or not message.ordering_key or self._keys.admit(message.ordering_key, message.sequence):
+            if (
+                self._keys is None
+                or not message.ordering_key
+                or self._keys.admit(message.ordering_key, message.sequence)
+            ):
                 self._wait_for_time(message)
 
     def _note_expiry(self, message: Message) -> None:
@@ -380,7 +384,10 @@ class Subscription:
         """The lowest sequence that waits; 0 = none. Looks at the front of each place only."""
         fronts = self.backlog.fronts()
         fronts += [min(places) for places in (self._delayed, self._keys.fronts() if self._keys else ()) if places]
-        unloaded = next((message.sequence for message in self.topic.log.held(self.next_sequence, self.topic.log.next_sequence - 1)), 0)
+        unloaded = next(
+            (message.sequence for message in self.topic.log.held(self.next_sequence, self.topic.log.next_sequence - 1)),
+            0,
+        )
         return min([*fronts, unloaded] if unloaded else fronts, default=0)
 
     def statistics(self) -> Statistics:
