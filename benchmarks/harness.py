@@ -1,8 +1,8 @@
 """What a scenario is, and how it is measured.
 
-A scenario is a function with keyword parameters that prepares something and yields a `Load`; it is a context manager,
-so that it also clears up. Its parameters are part of its name: `engine_publish[batch=100,payload_bytes=100]`. Each is warmed
-up, then repeated; what counts is the median, and the spread says how far to believe it.
+A scenario is a function with keyword parameters that prepares something, yields a `Load`, and clears up. Its parameters
+are part of its name: `engine_publish[batch=100,payload_bytes=100]`. Each is warmed up, then repeated; what counts is
+the median, and the spread says how far to believe it.
 """
 
 from __future__ import annotations
