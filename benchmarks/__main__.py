@@ -17,9 +17,11 @@ from benchmarks.harness import FULL, QUICK, Scale, compare, described, measure
 from benchmarks.report import Report, print_table, write_json
 from benchmarks.scenarios import MODULES, suite
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 RESULTS = Path(__file__).parent / "results"
 
 
+@app.command()
 def main(
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the work: does it run, and about how fast?")
@@ -68,4 +70,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app(prog_name="python -m benchmarks")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import platform
 import sys
-from importlib.metadata import version as version_of
 from typing import Annotated, NoReturn
 
 import typer
 
+from heliograph import __version__
 from heliograph.cli.failure import failure_of
 from heliograph.cli.serve import serve
 
@@ -43,7 +43,7 @@ def options(
 @app.command()
 def version() -> None:
     """Print the version."""
-    print(f"heliograph {version_of('heliograph')} (Python {platform.python_version()})")
+    print(f"heliograph {__version__} (Python {platform.python_version()})")
 
 
 def main() -> NoReturn:

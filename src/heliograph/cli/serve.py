@@ -9,12 +9,12 @@ import logging
 import socket
 import sys
 from enum import StrEnum
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heliograph import __version__
 from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def serve(
     server = import_extra("heliograph.server.app", extra="server", for_what="serve")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     directory = (data_dir or DATA_DIR_DEFAULT).absolute()
-    if not _is_loopback(host):
-        _tell(f"{host} is reachable from other machines, and whoever reaches it may use it: there are no passwords")
 
     def open_broker() -> LocalBroker:
+        if not _is_loopback(host):
+            _tell(f"{host} is reachable from other machines, and whoever reaches it may use it: there are no passwords")
         return _memory_broker() if store is StoreKind.MEMORY else _sqlite_broker(directory)
 
     try:
@@ -109,4 +109,4 @@ def _is_loopback(host: str) -> bool:
 
 def _tell(text: str) -> None:
     """To standard error: standard output has the readiness line alone."""
-    print(f"heliograph {version_of('heliograph')}: {text}", file=sys.stderr, flush=True)
+    print(f"heliograph {__version__}: {text}", file=sys.stderr, flush=True)
