@@ -55,11 +55,15 @@ class SubscriptionDeleted(_Fact):
 
 
 class MessagesPublished(_Fact):
-    """`messages` have consecutive sequences. The store may keep them apart from the rest of the fact."""
+    """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, and leaves out those
+    that were trimmed meanwhile: a recovered fact tells by `first_sequence` and `last_sequence` what was published.
+    Before it was stored they may be 0."""
 
     topic: str
     topic_number: int
     messages: list[Message]
+    first_sequence: int = 0
+    last_sequence: int = 0
 
 
 class MessagesDropped(_Fact):
