@@ -6,9 +6,11 @@ Adding, taking and discarding are O(1), or O(log n) for messages that came back;
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
+
+from heliograph.engine.ranges import Run, from_runs, to_runs
 
 
 class _Band:
@@ -142,6 +144,18 @@ class Backlog:
         if not band.count:
             del self._bands[priority]
         return True
+
+    def runs(self) -> dict[int, list[Run]]:
+        """What is ready, by priority: for a checkpoint."""
+        return {priority: to_runs(band) for priority, band in self._bands.items()}
+
+    def restore(self, runs: Mapping[int, Sequence[Run]]) -> None:
+        """Take up what `runs` gave; nothing was here."""
+        for priority, run in runs.items():
+            band = self._bands[priority] = _Band()
+            band.fresh.extend(from_runs(run))
+            band.count = len(band.fresh)
+            self.count += band.count
 
     def counts(self) -> dict[int, int]:
         """How many are ready, by priority."""

@@ -11,6 +11,7 @@ No I/O, clock, randomness, threads or logging here; the broker puts a lock aroun
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -20,6 +21,7 @@ from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import Fact, ReturnCause
 from heliograph.engine.leases import Lease, make_ack_id, parse_ack_ids
 from heliograph.engine.limits import check_draft
+from heliograph.engine.log import TopicLog
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
@@ -29,6 +31,7 @@ from heliograph.engine.message import (
     split_message_id,
     total_bytes,
 )
+from heliograph.engine.residency import Residency
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
@@ -50,9 +53,13 @@ class Engine:
 
     After each call the caller takes the facts (`take_facts`) to make them durable, `woken` to tell who waits, and
     `forwards` to publish dead letters to their topics.
+
+    Args:
+        read_log: (topic number, first, last sequence) to the durable messages there, so that messages may leave memory
+            (`shed_memory`); None = they never do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
@@ -61,6 +68,9 @@ class Engine:
         self._number = 0  # the last that a topic or subscription got
         self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
         self._facts: list[Fact] = []
+        self._read_log = read_log
+        self._residency = Residency() if read_log is not None else None
+        self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
         self._handlers: dict[type, Callable[[Any], Any]] = {
             f.TopicCreated: self._on_topic_created,
             f.TopicDeleted: self._on_topic_deleted,
@@ -77,12 +87,17 @@ class Engine:
             f.DeadLettersRetried: self._on_dead_letters_retried,
             f.DeadLettersPurged: self._on_dead_letters_dropped,
             f.MessagesPurged: self._on_messages_purged,
+            f.CheckpointBegun: self._on_checkpoint_begun,
+            f.TopicRestored: self._on_topic_restored,
+            f.SubscriptionRestored: self._on_subscription_restored,
         }
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _record(self, fact: Fact) -> Any:
         self._facts.append(fact)
+        if self._residency is not None:
+            self._residency.fact_count += 1
         return self._handlers[type(fact)](fact)
 
     def replay(self, fact: Fact) -> None:
@@ -94,8 +109,56 @@ class Engine:
         facts, self._facts = self._facts, []
         return facts
 
+    def checkpoint(self) -> list[Fact]:
+        """Facts that recreate everything as it is, in place of all before. Not recorded: nothing happened."""
+        topics = {topic.number: topic for topic in self.topics.values()}
+        for subscription in self.subscriptions.values():
+            topics.setdefault(subscription.topic.number, subscription.topic)
+        facts: list[Fact] = [f.CheckpointBegun(self._number)]
+        for topic in topics.values():
+            next_sequence, settings = topic.log.next_sequence, topic.settings
+            facts.append(
+                f.TopicRestored(
+                    topic.name, topic.number, settings, topic.created_ns, topic.deleted, topic.plain, next_sequence
+                )
+            )
+        facts += [subscription.capture() for subscription in self.subscriptions.values()]
+        return facts
+
+    def _on_checkpoint_begun(self, fact: f.CheckpointBegun) -> None:
+        self._number = fact.number
+        self.topics.clear()
+        self.subscriptions.clear()
+        self._by_number.clear()
+        self._restored.clear()
+
+    def _on_topic_restored(self, fact: f.TopicRestored) -> None:
+        topic = Topic(fact.name, fact.number, fact.settings, fact.created_ns, self._new_log(fact.number))
+        topic.log.skip(fact.next_sequence - 1)
+        topic.plain, topic.deleted = fact.plain, fact.deleted
+        self._restored[fact.number] = topic
+        if not fact.deleted:
+            self.topics[fact.name] = topic
+
+    def _on_subscription_restored(self, fact: f.SubscriptionRestored) -> None:
+        topic = self._restored[fact.topic_number]
+        subscription = self._add_subscription(fact.name, fact.number, topic, fact.settings, fact.created_ns)
+        subscription.restore(fact)
+
+    def _new_log(self, topic_number: int) -> TopicLog:
+        if self._read_log is None:
+            return TopicLog()
+        return TopicLog(functools.partial(self._read_log, topic_number), self._residency)
+
+    def shed_memory(self, budget_bytes: int, durable_facts: int) -> None:
+        """Send messages out of memory until those in it have at most `budget_bytes`, as far as the first
+        `durable_facts` facts that this engine recorded have made them durable."""
+        if self._residency is not None and self._residency.bytes > budget_bytes:
+            self._residency.shed(budget_bytes, durable_facts)
+
     def recovered(self, now_ns: int) -> None:
         """All facts are replayed: take up the work that time and dead letters left."""
+        self._restored.clear()
         for subscription in self.subscriptions.values():
             if subscription.is_eager:
                 subscription.load(subscription.topic.log.next_sequence)
@@ -170,7 +233,8 @@ class Engine:
 
     def _on_topic_created(self, fact: f.TopicCreated) -> None:
         self._number = fact.number
-        self.topics[fact.name] = Topic(fact.name, fact.number, fact.settings, fact.created_ns)
+        log = self._new_log(fact.number)
+        self.topics[fact.name] = Topic(fact.name, fact.number, fact.settings, fact.created_ns, log)
 
     def delete_topic(self, name: str, *, clears_backlog: bool, now_ns: int) -> None:
         """Raises: TopicNotFound."""
@@ -197,10 +261,15 @@ class Engine:
 
     def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
         self._number = fact.number
-        topic = self.topics[fact.topic]
-        subscription = Subscription(fact.name, fact.number, topic, fact.settings, fact.created_ns)
-        self.subscriptions[fact.name] = topic.subscriptions[fact.name] = subscription
-        self._by_number[fact.number] = subscription
+        self._add_subscription(fact.name, fact.number, self.topics[fact.topic], fact.settings, fact.created_ns)
+
+    def _add_subscription(
+        self, name: str, number: int, topic: Topic, settings: SubscriptionSettings, created_ns: int
+    ) -> Subscription:
+        subscription = Subscription(name, number, topic, settings, created_ns)
+        self.subscriptions[name] = topic.subscriptions[name] = subscription
+        self._by_number[number] = subscription
+        return subscription
 
     def delete_subscription(self, name: str) -> None:
         """Raises: SubscriptionNotFound."""

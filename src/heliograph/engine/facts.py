@@ -11,9 +11,11 @@ import enum
 
 import msgspec
 
-from heliograph.engine.dead_letter import DeadLetterReason
+from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import Run
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
+from heliograph.engine.statistics import Totals
 
 
 class ReturnCause(enum.Enum):
@@ -141,6 +143,61 @@ class MessagesPurged(_Fact, frozen=True):
     sequences: list[int]
 
 
+class CheckpointBegun(_Fact, frozen=True):
+    """What follows recreates everything, in place of all facts before. `number`: the last that was given out."""
+
+    number: int
+
+
+class TopicRestored(_Fact, frozen=True):
+    """`deleted` topics are here as long as subscriptions are left of them."""
+
+    name: str
+    number: int
+    settings: TopicSettings
+    created_ns: int
+    deleted: bool
+    plain: bool
+    next_sequence: int
+
+
+class LeasesRestored(_Fact, frozen=True):
+    """Part of a SubscriptionRestored: messages that share a lease."""
+
+    number: int
+    deadline_ns: int
+    leased_ns: int
+    consumer: str
+    held: list[Run]
+
+
+class SubscriptionRestored(_Fact, frozen=True):
+    """A subscription's whole state: where each message is that it has loaded and not settled.
+
+    `ready` by priority band; `behind` are those that wait for their key's turn, in its order; `delayed` and `expires`
+    are instants by sequence; `failures` by sequence; from `next_sequence` on nothing is loaded.
+    """
+
+    name: str
+    number: int
+    topic_number: int
+    settings: SubscriptionSettings
+    created_ns: int
+    detached: bool
+    next_sequence: int
+    lease_number: int
+    ready: dict[int, list[Run]]
+    behind: list[int]
+    delayed: dict[int, int]
+    expires: dict[int, int]
+    leases: list[LeasesRestored]
+    failures: dict[int, int]
+    dead: list[DeadLetter]
+    totals: Totals
+    outstanding_bytes: int
+    held_bytes: int
+
+
 Fact = (
     TopicCreated
     | TopicDeleted
@@ -157,4 +214,7 @@ Fact = (
     | DeadLettersRetried
     | DeadLettersPurged
     | MessagesPurged
+    | CheckpointBegun
+    | TopicRestored
+    | SubscriptionRestored
 )

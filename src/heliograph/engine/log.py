@@ -1,107 +1,273 @@
-"""A topic's messages in memory: what some subscription still needs, by sequence.
+"""A topic's messages in memory: what some subscription still needs, by sequence, in pages.
 
-A message is here once, however many subscriptions hold it, and leaves with its last holder. What retention keeps longer
-is the store's.
+A message is here once, however many subscriptions hold it, and leaves with its last holder; what retention keeps longer
+A message is here once, however many subscriptions hold it, and leaves with its last holder; what retention keeps
+longer is the store's. A page whose messages are durable may be sent out of memory (`residency.py` decides which) and comes back
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from heliograph.engine.message import Message
+from heliograph.engine.message import Message, size_bytes, total_bytes
+from heliograph.engine.residency import Residency
 
-# The list is cut at its front only when that many places are free and make up half of it, so that cutting is O(1) a
-# message.
-_CUT_AT_LEAST = 1024
+PAGE_MESSAGES = 512  # one read of the store; small enough that a page in memory for one message's sake is no matter
+_SHIFT = PAGE_MESSAGES.bit_length() - 1
+_MASK = PAGE_MESSAGES - 1
+_ALL_HELD = b"\1" * PAGE_MESSAGES
+
+# (first, last) sequence to the messages of the topic's durable log
+ReadLog = Callable[[int, int], list[Message]]
+
+
+class Page:
+    """A run of `PAGE_MESSAGES` sequences.
+
+    Args:
+        messages: by place; None where nobody holds one (any more). Shorter than a page at the end of the log.
+        live: how many are held.
+        holders: how many subscriptions hold each; None = one.
+        out: while the page is out of memory: for each place 1 if a message is held; `messages` is empty then.
+        size_bytes: of the held messages, as counted when the page was last complete in memory.
+    """
+
+    __slots__ = ("holders", "live", "messages", "out", "size_bytes")
+
+    def __init__(self) -> None:
+        self.messages: list[Message | None] = []
+        self.live = 0
+        self.holders: array[int] | None = None
+        self.out: bytes | bytearray | None = None
+        self.size_bytes = 0
+
+    def hold_outside(self, place: int, count: int) -> None:
+        """One holder more for each of `count` places."""
+        assert self.out is not None
+        places = range(place, place + count)
+        if count == PAGE_MESSAGES and not self.live:
+            self.out, self.live = _ALL_HELD, count
+            return
+        out = self.out = bytearray(self.out)
+        if self.holders is None and any(out[index] for index in places):
+            self.holders = array("I", out)
+        for index in places:
+            self.live += not out[index]
+            out[index] = 1
+            if self.holders is not None:
+                self.holders[index] += 1
+
+    def let_go_outside(self, place: int) -> None:
+        """Nobody holds the message there any more, and the page is out of memory."""
+        assert self.out is not None
+        if not isinstance(self.out, bytearray):
+            self.out = bytearray(self.out)  # it may be the one that all fully held pages share
+        self.out[place] = 0
 
 
 class TopicLog:
-    """Messages by sequence, each with the number of subscriptions that hold it."""
+    """Messages by sequence, each with the number of subscriptions that hold it.
 
-    __slots__ = ("_first", "_free", "_holders", "_messages")
+    Args:
+        read: gives back what is durable, for pages that were sent out; None = nothing ever is.
+        residency: which pages of all topics are in memory; None = all.
+    """
 
-    def __init__(self) -> None:
-        self._first = 1
-        self._messages: list[Message | None] = []
-        # None while the topic never had more than one subscription: then whoever is here has one holder
-        self._holders: array[int] | None = None
-        self._free = 0
+    __slots__ = ("_floor_page", "_pages", "_read", "_residency", "next_sequence")
 
-    @property
-    def next_sequence(self) -> int:
-        """What the next message will get."""
-        return self._first + len(self._messages)
+    def __init__(self, read: ReadLog | None = None, residency: Residency | None = None) -> None:
+        self.next_sequence = 1  # what the next message will get
+        self._pages: dict[int, Page] = {}
+        self._floor_page = 0  # no page is below it
+        self._read = read
+        self._residency = residency
+
+    # ── growing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, messages: Sequence[Message], holders: int) -> None:
         """Add messages with the sequences from `next_sequence` on, each held by `holders` subscriptions."""
         if holders == 0:
-            self._skip(len(messages))
+            self.skip(len(messages))
             return
-        if self._holders is None and holders > 1:
-            self._holders = array("I", [1]) * len(self._messages)
-        if self._holders is not None:
-            self._holders.extend(array("I", [holders]) * len(messages))
-        self._messages.extend(messages)
+        start = 0
+        while start < len(messages):
+            number, place = divmod(self.next_sequence - 1, PAGE_MESSAGES)
+            page = self._tail(number, place)
+            part = messages[start : start + PAGE_MESSAGES - place]
+            page.messages.extend(part)
+            page.live += len(part)
+            page.size_bytes += total_bytes(part)
+            if page.holders is None and holders > 1:
+                page.holders = array("I", [1]) * place
+            if page.holders is not None:
+                page.holders.extend(array("I", [holders]) * len(part))
+            start += len(part)
+            self.next_sequence += len(part)
+            if self._residency is not None and len(page.messages) == PAGE_MESSAGES:
+                self._residency.filled(self, number, page.size_bytes)
 
-    def _skip(self, count: int) -> None:
-        if not self._messages:
-            self._first += count
-            return
-        self._messages.extend([None] * count)
-        if self._holders is not None:
-            self._holders.extend(array("I", [0]) * count)
+    def skip(self, count: int) -> None:
+        """The next `count` sequences have no message that anybody holds."""
+        self.next_sequence += count
+
+    def _tail(self, number: int, place: int) -> Page:
+        """The page that grows, with an entry for every place before `place`."""
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = Page()
+        elif page.out is not None:
+            self._bring_in(number, page)
+        missing = place - len(page.messages)
+        if missing:
+            page.messages.extend([None] * missing)
+            if page.holders is not None:
+                page.holders.extend(array("I", [0]) * missing)
+        return page
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, sequence: int) -> Message | None:
         """The message, or None if nobody holds it."""
-        index = sequence - self._first
-        return self._messages[index] if 0 <= index < len(self._messages) else None
+        page = self._pages.get((sequence - 1) >> _SHIFT)
+        if page is None:
+            return None
+        messages = page.messages if page.out is None else self._bring_in((sequence - 1) >> _SHIFT, page)
+        place = (sequence - 1) & _MASK
+        return messages[place] if place < len(messages) else None
 
     def __getitem__(self, sequence: int) -> Message:
         """The message, which somebody holds."""
-        message = self._messages[sequence - self._first]
+        message = self.get(sequence)
         assert message is not None, f"message {sequence} is held but gone"
         return message
 
     def select(self, sequences: Sequence[int]) -> list[Message]:
         """The messages, all of them held."""
-        first, messages = self._first, self._messages
-        return [messages[sequence - first] for sequence in sequences]  # type: ignore[misc]  # held, so not None
+        first, last = sequences[0] - 1, sequences[-1] - 1
+        number = first >> _SHIFT
+        if last >> _SHIFT == number and sequences == list(range(first + 1, last + 2)):
+            # one run in one page: what pulls and acknowledgements of a plain subscription are
+            page = self._pages[number]
+            messages = page.messages if page.out is None else self._bring_in(number, page)
+            return messages[first & _MASK : (last & _MASK) + 1]  # type: ignore[return-value]  # held, so none is None
+        return [self[sequence] for sequence in sequences]
 
     def held(self, first: int, last: int) -> Iterator[Message]:
         """Those in [first, last] that somebody holds, in order."""
-        messages, start = self._messages, max(first - self._first, 0)
-        for index in range(start, min(last - self._first + 1, len(messages))):
-            message = messages[index]
-            if message is not None:
-                yield message
+        sequence, last = max(first, self.floor()), min(last, self.next_sequence - 1)
+        while sequence <= last:
+            number = (sequence - 1) >> _SHIFT
+            end = (number + 1) * PAGE_MESSAGES
+            page = self._pages.get(number)
+            if page is not None:
+                messages = page.messages if page.out is None else self._bring_in(number, page)
+                for message in messages[(sequence - 1) & _MASK : min(last, end) - number * PAGE_MESSAGES]:
+                    if message is not None:
+                        yield message
+            sequence = end + 1
+
+    def held_sequences(self, first: int, last: int) -> Iterator[int]:
+        """Those in [first, last] that somebody holds, in order; pages stay where they are."""
+        sequence, last = max(first, self.floor()), min(last, self.next_sequence - 1)
+        while sequence <= last:
+            number = (sequence - 1) >> _SHIFT
+            base = number * PAGE_MESSAGES + 1
+            page = self._pages.get(number)
+            if page is not None:
+                places: Sequence[object] = page.messages if page.out is None else page.out
+                for place in range(sequence - base, min(last - base + 1, len(places))):
+                    if places[place]:
+                        yield base + place
+            sequence = base + PAGE_MESSAGES
+
+    def hold(self, first: int, stop: int) -> None:
+        """One holder more for each in [first, stop): recovery from a checkpoint. Their pages begin out of memory."""
+        while first < stop:
+            number, place = divmod(first - 1, PAGE_MESSAGES)
+            count = min(stop - first, PAGE_MESSAGES - place)
+            page = self._pages.get(number)
+            if page is None:
+                page = self._pages[number] = Page()
+                page.out = bytearray(PAGE_MESSAGES)
+            page.hold_outside(place, count)
+            first += count
+
+    def floor(self) -> int:
+        """No sequence below it is held by anybody. (Exact to the page; `next_sequence` if nothing is held.)"""
+        pages, number = self._pages, self._floor_page
+        end = (self.next_sequence - 1) >> _SHIFT
+        while number < end and number not in pages:
+            number += 1
+        self._floor_page = number
+        return number * PAGE_MESSAGES + 1 if number in pages else self.next_sequence
+
+    # ── letting go ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def release(self, sequences: Sequence[int]) -> None:
         """One holder less for each; what nobody holds any more leaves."""
-        first, messages, holders = self._first, self._messages, self._holders
-        if holders is None:
-            for sequence in sequences:
-                messages[sequence - first] = None
-        else:
-            for sequence in sequences:
-                index = sequence - first
-                holders[index] -= 1
-                if holders[index] == 0:
-                    messages[index] = None
-        self._cut()
+        pages = self._pages
+        number, page = -1, None
+        for sequence in sequences:
+            wanted = (sequence - 1) >> _SHIFT
+            if wanted != number or page is None:
+                if page is not None and page.live == 0:
+                    self._drop(number, page)
+                number, page = wanted, pages[wanted]
+            place = (sequence - 1) & _MASK
+            if page.holders is not None:
+                page.holders[place] -= 1
+                if page.holders[place]:
+                    continue
+            if page.out is None:
+                page.messages[place] = None
+            else:
+                page.let_go_outside(place)
+            page.live -= 1
+        if page is not None and page.live == 0:
+            self._drop(number, page)
 
-    def _cut(self) -> None:
-        messages, free = self._messages, self._free
-        while free < len(messages) and messages[free] is None:
-            free += 1
-        if free >= _CUT_AT_LEAST and free * 2 >= len(messages):
-            del messages[:free]
-            if self._holders is not None:
-                del self._holders[:free]
-            self._first += free
-            free = 0
-        self._free = free
+    def _drop(self, number: int, page: Page) -> None:
+        """Nobody holds anything of it: it goes, also from the end of the log, where a new one will be begun."""
+        del self._pages[number]
+        if self._residency is not None:
+            self._residency.gone(self, number)
 
-    def floor(self) -> int:
-        """The lowest sequence that somebody holds; `next_sequence` if nobody holds any."""
-        return self._first + self._free
+    # ── pages out of memory ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def send_out(self, number: int) -> bool:
+        """Keep of a complete page only which messages are held. False if there is no such page in memory."""
+        page = self._pages.get(number)
+        if page is None or page.out is not None or len(page.messages) < PAGE_MESSAGES:
+            return False
+        held = bytes([message is not None for message in page.messages])
+        page.out = _ALL_HELD if held == _ALL_HELD else held
+        page.messages = []
+        return True
+
+    def _bring_in(self, number: int, page: Page) -> list[Message | None]:
+        assert self._read is not None
+        assert page.out is not None
+        first = number * PAGE_MESSAGES + 1
+        messages: list[Message | None] = [None] * PAGE_MESSAGES
+        for message in self._read(first, first + PAGE_MESSAGES - 1):
+            place = message.sequence - first
+            if page.out[place]:
+                messages[place] = message
+        if self.next_sequence - first < PAGE_MESSAGES:
+            del messages[self.next_sequence - first :]  # the end of the log, where the page goes on growing
+        page.messages, page.out = messages, None
+        page.size_bytes = page.size_bytes or sum(size_bytes(message) for message in messages if message is not None)
+        if self._residency is not None:
+            self._residency.brought_in(self, number, page.size_bytes)
+        return messages
+
+    def holders_of(self, sequence: int) -> int:
+        """How many subscriptions hold it: for checks."""
+        page = self._pages.get((sequence - 1) >> _SHIFT)
+        place = (sequence - 1) & _MASK
+        if page is None:
+            return 0
+        if page.holders is not None:
+            return page.holders[place] if place < len(page.holders) else 0
+        return int(page.out[place]) if page.out is not None else int(self.get(sequence) is not None)

@@ -54,6 +54,10 @@ class OrderingKeys:
             self._keys[key] = None
         return True
 
+    def restore_turn(self, key: str) -> None:
+        """A message of the key, somewhere else, has its turn: recovery from a checkpoint."""
+        self._keys[key] = None
+
     def fronts(self) -> list[int]:
         """The next in turn of each key that has somebody waiting."""
         return [queue[0] for queue in self._keys.values() if queue is not None]

@@ -49,6 +49,10 @@ class Schedule:
         """When it is due; 0 = never."""
         return self._instants.get(sequence, 0)
 
+    def instants(self) -> dict[int, int]:
+        """A copy: instants by sequence."""
+        return dict(self._instants)
+
     def __len__(self) -> int:
         return len(self._instants)
 

@@ -32,6 +32,10 @@ class Totals(msgspec.Struct, gc=False):
     wait_ns: int = 0
     first_deliveries: int = 0
 
+    def copy(self) -> Totals:
+        """The totals as they are now."""
+        return msgspec.structs.replace(self)
+
 
 class Statistics(msgspec.Struct, frozen=True, gc=False):
     """A subscription's gauges and totals at one instant.

