@@ -1,8 +1,8 @@
 """A topic's messages in memory: what some subscription still needs, by sequence, in pages.
 
 A message is here once, however many subscriptions hold it, and leaves with its last holder; what retention keeps longer
-A message is here once, however many subscriptions hold it, and leaves with its last holder; what retention keeps
-longer is the store's. A page whose messages are durable may be sent out of memory (`residency.py` decides which) and comes back
+is the store's. A page whose messages are durable may be sent out of memory (`residency.py` decides which), and comes
+back when one of its messages is due: reading it again is a pure function of the log, so it needs no fact.
 """
 
 from __future__ import annotations
