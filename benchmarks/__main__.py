@@ -18,6 +18,7 @@ from benchmarks.report import Report, print_table, write_json
 from benchmarks.scenarios import MODULES, suite
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+WIDTH_ELSEWHERE = 150  # in a file or a pipe
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -47,7 +48,7 @@ def main(
     if repetitions is not None:
         scale = Scale(scale.warmups, repetitions, scale.divisor)
     now = datetime.datetime.now(datetime.UTC)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH_ELSEWHERE)
     progress = Console(stderr=True)
     report = Report(now.isoformat(timespec="seconds"), scale, machine.describe(), [], {})
     console.print(str(report.machine), highlight=False, soft_wrap=True)
