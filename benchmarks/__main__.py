@@ -58,16 +58,20 @@ def main(
             try:
                 report.results.append(measure(scenario, scale))
             except Exception as error:
-                report.failed[scenario.name] = f"{type(error).__name__}: {error}"
-                traceback.print_exc()
+                report.failed[scenario.name] = traceback.format_exc()
+                progress.print(f"{scenario.name} failed: {_first_line(error)}", markup=False, highlight=False)
     compare(suite, scenarios, report.results)
     path = json or RESULTS / f"{now:%Y-%m-%dT%H%M%SZ}.json"
     write_json(report, path)
     print_table(report.results, console)
     print(f"Written to {path}")
     if report.failed:
-        print(f"benchmarks: {len(report.failed)} scenarios failed: {', '.join(report.failed)}", file=sys.stderr)
+        print(f"benchmarks: {len(report.failed)} scenarios failed; their tracebacks are in {path}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from heliograph import __version__
 from heliograph.cli import failure
 from heliograph.cli.failure import ExitCode, Failure, failure_of, import_extra
-from heliograph.errors import StoreRefused, TopicNotFound
+from heliograph.errors import FailedPrecondition, StoreRefused, TopicNotFound
 from tests.cli.conftest import Run
 
 
@@ -48,10 +48,11 @@ def test_a_package_that_is_not_installed_names_its_extra(tmp_path: Path, monkeyp
     ("error", "line", "code"),
     [
         (StoreRefused("it is damaged: restore it"), "it is damaged: restore it", ExitCode.DATA_REFUSED),
+        (FailedPrecondition("no Java: install one"), "no Java: install one", ExitCode.NOT_READY),
         (TopicNotFound("t"), "Topic not found: t", ExitCode.FAILED),
         (FileNotFoundError(2, "No such file", "/a"), "/a: No such file", ExitCode.FAILED),
         (OSError("no more threads"), "no more threads", ExitCode.FAILED),
-        (Failure("no Java: install one", ExitCode.NOT_READY), "no Java: install one", ExitCode.NOT_READY),
+        (Failure("no such flight", ExitCode.USAGE), "no such flight", ExitCode.USAGE),
     ],
 )
 def test_an_expected_error_is_one_line_and_a_code(error: Exception, line: str, code: ExitCode) -> None:
