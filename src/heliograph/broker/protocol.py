@@ -122,6 +122,9 @@ class Broker(Protocol):
     def current_ack_id(self, subscription: str, message_id: str) -> str:
         """The ack id of the current lease on a message. Raises: MessageNotFound (nobody holds it)."""
 
+    def outstanding(self, subscription: str, consumer: str) -> int:
+        """How many messages a named consumer holds, for its prefetch limit. Raises: SubscriptionNotFound."""
+
     def position(self, subscription: str, priority: int) -> int:
         """Ready messages of equal or higher priority. Raises: SubscriptionNotFound."""
 
@@ -130,6 +133,19 @@ class Broker(Protocol):
 
     def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
         """Those that the subscription keeps itself, oldest first. Raises: SubscriptionNotFound."""
+
+    def retry_dead_letters(self, subscription: str, message_ids: Sequence[str] | None = None) -> Reply[int]:
+        """Back to the waiting, all or those named, with a fresh retry count and, if it died of its TTL, a fresh one.
+        Answers how many. Raises: SubscriptionNotFound, MessageNotFound (nothing is retried)."""
+
+    def purge_dead_letters(self, subscription: str) -> Reply[int]:
+        """Answers how many. Raises: SubscriptionNotFound."""
+
+    def purge(self, subscription: str) -> Reply[tuple[int, int]]:
+        """Ready and delayed messages go, never leased ones. Answers (ready, delayed). Raises: SubscriptionNotFound."""
+
+    def peek(self, subscription: str, count: int) -> list[Message]:
+        """What would be delivered next, without a lease. Raises: SubscriptionNotFound."""
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
         """(first, last) durable sequence of the topic's log that can still be read; (1, 0) when none can.

@@ -69,6 +69,10 @@ COMMITTED.finish()
 class Store(Protocol):
     """Durability of facts. Calls come under the broker's lock, one at a time, save `read_log` and `recover`."""
 
+    @property
+    def failing(self) -> Exception | None:
+        """Why the store cannot commit at present; None while all is well."""
+
     def recover(self) -> Iterator[Fact]:
         """Every fact since the beginning (or the last checkpoint's equivalent), in order. Called once, before the
         first `append`.
