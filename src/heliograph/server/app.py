@@ -21,8 +21,8 @@ from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFound
 from heliograph.server import health
 from heliograph.server.closing import Closing
-from heliograph.server.http import ClientGone, answer_error
-from heliograph.server.routing import Receive, Route, RouteTable, Scope, Send
+from heliograph.server.http import answer_error
+from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
 HTTP_DOORS = (health,)
 """Modules with ``ROUTES``."""

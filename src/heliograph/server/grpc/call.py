@@ -6,7 +6,6 @@ outside as a table; nothing here knows Pub/Sub.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -25,7 +24,7 @@ from heliograph.server.grpc.status import (
     rpc_error,
     trailers,
 )
-from heliograph.server.routing import Receive, Scope, Send
+from heliograph.server.routing import ClientGone, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +32,6 @@ _TIMEOUT_UNIT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 
 
 _RESPONSE_START = {"type": "http.response.start", "status": 200, "headers": [CONTENT_TYPE], "trailers": True}
 _TRAILERS_OK = {"type": "http.response.trailers", "headers": OK_TRAILERS}
-
-
-class CallGone(Exception):
-    """The client cancelled the call or lost its connection: nobody waits for an answer."""
 
 
 class Unary(NamedTuple):
@@ -66,11 +61,12 @@ Method: TypeAlias = Unary | Bidi
 class UnaryCall:
     """What the handler of a unary method may know besides the request."""
 
-    __slots__ = ("_receive", "_scope", "request_bytes")
+    __slots__ = ("_scope", "receive", "request_bytes")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._scope = scope
-        self._receive = receive
+        self.receive = receive
+        """ASGI's; a handler that waits learns from it that the client has gone."""
         self.request_bytes = 0
         """Size of the serialized request."""
 
@@ -78,14 +74,9 @@ class UnaryCall:
         """How long the client is going to wait, from the start of the call; None = it does not say."""
         return _timeout_seconds(_header(self._scope, b"grpc-timeout"))
 
-    async def gone(self) -> None:
-        """Return when the client has gone. For handlers that wait; await it in a task of its own."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
     async def read(self) -> bytes:
         """The request's message. What follows it is not waited for: only a broken client would send more."""
-        event = await self._receive()
+        event = await self.receive()
         body: bytes = event.get("body", b"")
         length = len(body) - HEAD_BYTES
         if length >= 0 and body[0] == 0 and int.from_bytes(body[1:HEAD_BYTES], "big") == length:
@@ -94,14 +85,14 @@ class UnaryCall:
         reader = FrameReader(_header(self._scope, b"grpc-encoding") or b"identity")
         while True:
             if event["type"] != "http.request":
-                raise CallGone
+                raise ClientGone
             messages = reader.feed(event.get("body", b""))
             if messages:
                 self.request_bytes = len(messages[0])
                 return messages[0]
             if not event.get("more_body"):
                 raise RpcError(INTERNAL, "The request ended before its message was complete")
-            event = await self._receive()
+            event = await self.receive()
 
 
 class BidiCall:
@@ -120,13 +111,13 @@ class BidiCall:
         """The next requests, at least one; None when the client has half-closed.
 
         Raises:
-            CallGone: the client has gone.
+            ClientGone: the client has gone.
             RpcError: what came is not a message of the method.
         """
         while True:
             event = await self._receive()
             if event["type"] != "http.request":
-                raise CallGone
+                raise ClientGone
             body = event.get("body", b"")
             if body and (messages := self._reader.feed(body)):
                 return [_parse(self._request_class, message) for message in messages]
@@ -180,7 +171,7 @@ class GrpcApplication:
         try:
             request = _parse(method.request_class, await call.read())
             response = await method.handler(request, call)
-        except CallGone:
+        except ClientGone:
             return
         except Exception as error:
             await _fail(send, self._status(error, scope))
@@ -194,7 +185,7 @@ class GrpcApplication:
         status = _TRAILERS_OK
         try:
             await method.handler(call)
-        except CallGone:
+        except ClientGone:
             return
         except Exception as error:
             failure = self._status(error, scope)
@@ -214,24 +205,6 @@ class GrpcApplication:
             return self._translate(error)
         log.error("%s failed", scope["path"], exc_info=error)
         return RpcError(INTERNAL, "The broker failed on this call; its log tells more")
-
-
-async def wait_unless_gone(call: UnaryCall, event: asyncio.Event, timeout_seconds: float) -> bool:
-    """Wait for `event`: True when it came, False when the time ran out.
-
-    Raises:
-        CallGone: the client has gone first.
-    """
-    waits = asyncio.ensure_future(event.wait())
-    gone = asyncio.ensure_future(call.gone())
-    try:
-        await asyncio.wait((waits, gone), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-        if gone.done():
-            raise CallGone
-        return waits.done()
-    finally:
-        waits.cancel()
-        gone.cancel()
 
 
 async def _fail(send: Send, error: RpcError) -> None:
