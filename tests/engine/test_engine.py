@@ -325,7 +325,9 @@ def test_ttl_never_ends_a_message_while_it_is_leased_but_when_it_comes_back() ->
     bench.seconds += 10
     assert bench.engine.dead_letters("s", bench.now_ns) == []
     bench.nack(delivery)
-    assert [letter.reason for letter, _ in bench.engine.dead_letters("s", bench.now_ns)] == [DeadLetterReason.TTL_EXPIRED]
+    assert [letter.reason for letter, _ in bench.engine.dead_letters("s", bench.now_ns)] == [
+        DeadLetterReason.TTL_EXPIRED
+    ]
 
 
 def test_a_short_delay_is_not_stuck_behind_a_long_one() -> None:

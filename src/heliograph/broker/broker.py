@@ -18,7 +18,12 @@ from heliograph.broker.watches import SubscriptionWatch, Watches
 from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Delivery, Draft, Message
-from heliograph.engine.settings import SubscriptionSettings, TopicSettings
+from heliograph.engine.settings import (
+    SUBSCRIPTION_DEFAULTS,
+    TOPIC_DEFAULTS,
+    SubscriptionSettings,
+    TopicSettings,
+)
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
@@ -109,7 +114,8 @@ class LocalBroker:
             if subscription is None or sequence not in subscription.dead:
                 continue
             policy = subscription.settings.dead_letter_policy
-            assert policy is not None and policy.topic is not None
+            assert policy is not None
+            assert policy.topic is not None
             if policy.topic not in engine.topics:
                 kept.append((name, sequence))
                 continue
@@ -123,7 +129,7 @@ class LocalBroker:
         engine.forwards += kept
 
     def forwarded(self, commit: Commit, published: dict[str, list[int]]) -> None:
-        """The commit of published dead letters is over. After a failed one they may be published twice: at least once."""
+        """The commit of published dead letters is over. After a failed one they may be published twice."""
         with self._lock:
             if self._closed:
                 return
@@ -137,7 +143,7 @@ class LocalBroker:
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def create_topic(self, name: str, settings: TopicSettings = TopicSettings()) -> Reply[TopicInfo]:
+    def create_topic(self, name: str, settings: TopicSettings = TOPIC_DEFAULTS) -> Reply[TopicInfo]:
         with self._lock:
             info = _topic_info(self._engine.create_topic(name, settings, self._now_ns()))
             commit, woken = self._finish_operation()
@@ -162,7 +168,7 @@ class LocalBroker:
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def create_subscription(
-        self, name: str, topic: str, settings: SubscriptionSettings = SubscriptionSettings()
+        self, name: str, topic: str, settings: SubscriptionSettings = SUBSCRIPTION_DEFAULTS
     ) -> Reply[SubscriptionInfo]:
         with self._lock:
             info = _subscription_info(self._engine.create_subscription(name, topic, settings, self._now_ns()))
@@ -259,9 +265,7 @@ class LocalBroker:
     def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         return self._settle(subscription, lambda now_ns: self._engine.acknowledge(subscription, ack_ids, now_ns))
 
-    def modify_ack_deadline(
-        self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int
-    ) -> Reply[list[str]]:
+    def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int) -> Reply[list[str]]:
         return self._settle(
             subscription,
             lambda now_ns: self._engine.modify_ack_deadline(subscription, ack_ids, ack_deadline_ns, now_ns),

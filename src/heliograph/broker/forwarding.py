@@ -1,4 +1,4 @@
-"""A dead letter on its way to the dead letter topic: a publish through the broker, since that topic may live elsewhere."""
+"""A dead letter on its way to its topic: a publish through the broker, since that topic may live elsewhere."""
 
 from __future__ import annotations
 

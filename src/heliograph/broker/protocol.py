@@ -59,7 +59,8 @@ class Broker(Protocol):
         """All topics, by name."""
 
     def delete_topic(self, name: str, *, clears_backlog: bool = False) -> Reply[None]:
-        """Its subscriptions stay, detached; with `clears_backlog` their messages go (design §5). Raises: TopicNotFound."""
+        """Its subscriptions stay, detached; with `clears_backlog` their messages go (design §5).
+        Raises: TopicNotFound."""
 
     def create_subscription(
         self, name: str, topic: str, settings: SubscriptionSettings = ...
@@ -108,9 +109,7 @@ class Broker(Protocol):
         """Answers the ids that were not current any more (ignored). With exactly-once, or `ack_ids` of a queue, the
         reply waits for the commit. Raises: SubscriptionNotFound, InvalidAckId (malformed: nothing is acknowledged)."""
 
-    def modify_ack_deadline(
-        self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int
-    ) -> Reply[list[str]]:
+    def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int) -> Reply[list[str]]:
         """The lease now ends at now + `ack_deadline_ns`; 0 = nack. Answers and raises as `acknowledge`."""
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:

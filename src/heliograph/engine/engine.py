@@ -257,9 +257,10 @@ class Engine:
     def _check_room(self, topic: Topic, count: int) -> None:
         for subscription in topic.subscriptions.values():
             capacity = subscription.settings.capacity
-            if capacity is not None and capacity.refuse:
-                if subscription.waiting + subscription.delayed + count > capacity.messages:
-                    raise QueueFull(subscription.name, capacity.messages)
+            if capacity is None or not capacity.refuse:
+                continue
+            if subscription.waiting + subscription.delayed + count > capacity.messages:
+                raise QueueFull(subscription.name, capacity.messages)
 
     def _receive(self, subscription: Subscription, messages: list[Message]) -> None:
         capacity = subscription.settings.capacity
@@ -276,7 +277,7 @@ class Engine:
         if len(messages) <= fact.last_sequence - fact.first_sequence:
             messages = _with_trimmed(fact)
         topic.log.append(messages, len(topic.subscriptions))
-        if topic.plain and any([message.extras is not None for message in messages]):
+        if topic.plain and any(message.extras is not None for message in messages):
             topic.plain = False
         for subscription in topic.subscriptions.values():
             subscription.totals.published += len(messages)
@@ -312,7 +313,11 @@ class Engine:
         fact = f.MessagesLeased(subscription.name, lease_number, sequences, now_ns, deadline_ns, consumer)
         messages: list[Message] = self._record(fact)
         self._schedule(subscription)
-        base, number, failures = subscription.topic.number * SEQUENCES_PER_TOPIC, subscription.number, subscription.failures
+        base, number, failures = (
+            subscription.topic.number * SEQUENCES_PER_TOPIC,
+            subscription.number,
+            subscription.failures,
+        )
         return [
             Delivery(
                 message,

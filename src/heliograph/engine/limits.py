@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from heliograph.engine.message import Draft, size_bytes
 from heliograph.errors import InvalidArgument, MessageTooLarge
@@ -36,7 +37,7 @@ def check_draft(draft: Draft) -> None:
         raise InvalidArgument(f"Priority must be 0 to {PRIORITY_MAX}, not {draft.extras.priority}")
 
 
-def _check_attributes(attributes: Mapping[str, str]) -> None:
+def _check_attributes(attributes: Mapping[Any, Any]) -> None:
     if len(attributes) > ATTRIBUTES_MAX:
         raise InvalidArgument(f"A message has at most {ATTRIBUTES_MAX} attributes, not {len(attributes)}")
     for key, value in attributes.items():

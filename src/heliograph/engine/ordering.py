@@ -1,7 +1,7 @@
 """Ordering keys of one subscription: of each key one message has its turn, the others wait behind it.
 
-The turn is held from the moment a message is loaded until it is acknowledged or given up; so while it is leased, or waits for its backoff,
-nothing of its key overtakes (design §5), whatever the priorities.
+The turn is held from the moment a message is loaded until it is acknowledged or given up; so while it is leased, or
+waits for its backoff, nothing of its key overtakes (design §5), whatever the priorities.
 """
 
 from __future__ import annotations

@@ -20,11 +20,12 @@ from h2corn import Config, Server
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFound
 from heliograph.server import health
+from heliograph.server import log as topic_log
 from heliograph.server.closing import Closing
 from heliograph.server.http import answer_error
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
-HTTP_DOORS = (health,)
+HTTP_DOORS = (health, topic_log)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0
