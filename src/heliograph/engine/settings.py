@@ -82,3 +82,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, array_like=True):
     filter: str = ""
     labels: dict[str, str] = {}
     resource: bytes = b""
+
+
+TOPIC_DEFAULTS = TopicSettings()
+SUBSCRIPTION_DEFAULTS = SubscriptionSettings()

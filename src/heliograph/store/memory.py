@@ -1,0 +1,138 @@
+"""A store that keeps everything in memory: for tests and for brokers that may forget."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from heliograph.engine.facts import Fact, MessagesPublished
+from heliograph.engine.message import Message
+from heliograph.errors import Unavailable
+from heliograph.store.protocol import COMMITTED, Commit
+
+_READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of them at a time
+
+
+class _Log:
+    """A topic's messages with sequences in [first, last]. They are consecutive, so a place is a subtraction away."""
+
+    __slots__ = ("_free", "_places", "first")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self._places: list[Message | None] = []
+        self._free = 0  # places at the front that are empty
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self._places) - self._free - 1
+
+    def extend(self, messages: list[Message]) -> None:
+        self._places.extend(messages)
+
+    def read(self, first: int, last: int) -> list[Message]:
+        start = self.first - self._free
+        return self._places[first - start : last - start + 1]  # type: ignore[return-value]  # none empty from `first` on
+
+    def trim(self, up_to: int) -> None:
+        """Forget those below `up_to`. The list is cut when half of it is free: O(1) a message."""
+        count = min(up_to, self.last + 1) - self.first
+        if count <= 0:
+            return
+        self._places[self._free : self._free + count] = [None] * count
+        self._free += count
+        self.first += count
+        if self._free * 2 >= len(self._places):
+            del self._places[: self._free]
+            self._free = 0
+
+
+class MemoryStore:
+    """A `Store` without a file. Whatever is appended counts as committed at once.
+
+    Args:
+        keep_facts: remember every fact, so that `recover()` gives them and a test can restart a broker on the store,
+            also after `close()`. Otherwise `recover()` gives nothing.
+    """
+
+    def __init__(self, *, keep_facts: bool = False) -> None:
+        self._lock = threading.Lock()
+        self._logs: dict[int, _Log] = {}
+        self._trimmed: dict[int, int] = {}
+        self._facts: list[Fact] | None = [] if keep_facts else None
+        self._closed = False
+
+    @property
+    def failing(self) -> Exception | None:
+        """Memory does not fail."""
+        return None
+
+    def recover(self) -> Iterator[Fact]:
+        """The facts that were appended, if they are kept; see `Store.recover`. Opens a closed store again."""
+        with self._lock:
+            self._closed = False
+            facts = list(self._facts or ())
+        for fact in facts:
+            yield self._survivors(fact) if type(fact) is MessagesPublished else fact
+
+    def append(self, facts: Sequence[Fact]) -> Commit:
+        """See `Store.append`."""
+        with self._lock:
+            self._check_open()
+            if self._facts is not None:
+                self._facts.extend(facts)
+            for fact in facts:
+                if type(fact) is MessagesPublished and fact.messages:
+                    log = self._logs.get(fact.topic_number)
+                    if log is None:
+                        log = self._logs[fact.topic_number] = _Log(fact.messages[0].sequence)
+                    log.extend(fact.messages)
+        return COMMITTED
+
+    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+        """See `Store.read_log`."""
+        while True:
+            with self._lock:
+                self._check_open()
+                log = self._logs.get(topic_number)
+                if log is None or max(first, log.first) > min(last, log.last):
+                    return
+                first = max(first, log.first)
+                messages = log.read(first, min(last, first + _READ_MESSAGES_MAX - 1))
+            yield messages
+            first += len(messages)
+
+    def log_bounds(self, topic_number: int) -> tuple[int, int]:
+        """See `Store.log_bounds`."""
+        with self._lock:
+            self._check_open()
+            log = self._logs.get(topic_number)
+            return (log.first, log.last) if log is not None and log.first <= log.last else (1, 0)
+
+    def trim(self, topic_number: int, up_to: int) -> None:
+        """See `Store.trim`."""
+        with self._lock:
+            self._check_open()
+            self._trimmed[topic_number] = max(up_to, self._trimmed.get(topic_number, 0))
+            log = self._logs.get(topic_number)
+            if log is not None:
+                log.trim(up_to)
+
+    def close(self) -> None:
+        """Refuse further appends. Idempotent."""
+        with self._lock:
+            self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("The store is closed")
+
+    def _survivors(self, fact: MessagesPublished) -> MessagesPublished:
+        """The fact as a file would give it back: with the sequences it had, and without the trimmed messages."""
+        if not fact.messages:
+            return fact
+        first, last = fact.messages[0].sequence, fact.messages[-1].sequence
+        messages = fact.messages[max(self._trimmed.get(fact.topic_number, 0) - first, 0) :]
+        return msgspec.structs.replace(fact, messages=messages, first_sequence=first, last_sequence=last)

@@ -1,0 +1,1 @@
+"""PySpark's entry point: it imports every top-level module named `pyspark_…` and registers its `DefaultSource`."""
