@@ -115,14 +115,14 @@ def _line(carrier: str, evidence: Evidence, adds_up: bool) -> AirlineBalance:
 
 def _differences(carrier: str, evidence: Evidence) -> list[str]:
     flights = evidence.flights.get(carrier, ())
-    published = _rows(evidence.published, carrier)
+    published, acknowledged = _rows(evidence.published, carrier), _rows(evidence.acknowledged, carrier)
     queued, worked = _rows(evidence.queued, carrier), _rows(evidence.worked, carrier)
     dead = _rows(evidence.dead, carrier)
     cancelled = {flight.row for flight in flights if flight.cancelled}
     late_or_cancelled = cancelled | {flight.row for flight in flights if flight.late}
     found = [
         *_compare(published, "published", {flight.row for flight in flights}, "in the input"),
-        *_compare(_rows(evidence.acknowledged, carrier), "acknowledged by the ordered subscriber", published, "published"),
+        *_compare(acknowledged, "acknowledged by the ordered subscriber", published, "published"),
         *_compare(queued, "queued", late_or_cancelled, "late or cancelled"),
         *_compare(worked | dead, "worked off or dead-lettered", queued, "queued"),
         *_compare(dead, "dead-lettered", cancelled, "cancelled"),

@@ -84,6 +84,11 @@ class BrokerProcess:
         """The exit code of a broker that ended by itself; None = it runs."""
         return None if self._process is None else self._process.poll()
 
+    def last_words(self) -> str:
+        """The last line of its log."""
+        lines = [line for line in self._log_path.read_text("utf-8", "replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else "it said nothing; start it by hand with `heliograph serve`"
+
     def __enter__(self) -> BrokerProcess:
         self.start()
         return self
@@ -102,11 +107,7 @@ class BrokerProcess:
             self.stop()
             raise Unavailable(f"The broker was not ready in {START_SECONDS_MAX:.0f} s: see {self._log_path}") from None
         self.stop()
-        raise Unavailable(f"The broker did not start: {self._last_words()}")
-
-    def _last_words(self) -> str:
-        lines = [line for line in self._log_path.read_text("utf-8", "replace").splitlines() if line.strip()]
-        return lines[-1].strip() if lines else f"it said nothing; start it by hand with `heliograph serve`"
+        raise Unavailable(f"The broker did not start: {self.last_words()}")
 
 
 def _read_lines(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:

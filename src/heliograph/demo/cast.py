@@ -65,9 +65,7 @@ class Cast:
 
         self.publishers = Publishers(NAMES.flights, airlines, answered)
         self.ordered = OrderedSubscriber(NAMES.ordered, count, self._consume.advance)
-        self.forwarder = Forwarder(
-            NAMES.forwarder, Commands(endpoint, self._over), count, self._forward.advance
-        )
+        self.forwarder = Forwarder(NAMES.forwarder, Commands(endpoint, self._over), count, self._forward.advance)
         self.workers = Workers(endpoint, self.handling_seconds, self._work.advance)
 
     def play(self, check: Callable[[], None]) -> None:

@@ -7,11 +7,13 @@ chart they differ in place as well.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from heliograph.demo.delays import LATE_MINUTES, MINUTES_PER_PRIORITY, PRIORITY_CANCELLED, PRIORITY_LATE_MAX
+from heliograph.demo.delays import MINUTES_PER_PRIORITY, PRIORITY_CANCELLED, PRIORITY_LATE_MAX
+from heliograph.demo.flights import LATE_MINUTES
 from heliograph.demo.latency import Percentiles
 from heliograph.demo.outcome import Hour
 
@@ -19,7 +21,7 @@ BLUE = "#0072B2"
 VERMILION = "#D55E00"
 GREY = "#5f6b76"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
-_LAYOUT = {
+_LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
     "font": {"family": FONT, "size": 14, "color": "#1f2933"},
     "margin": {"l": 80, "r": 30, "t": 50, "b": 70},

@@ -1,8 +1,8 @@
-"""The late and the cancelled: a forwarder that puts them into a work queue, and the workers that take the worst first.
+"""The late and the cancelled: a forwarder that puts them into a work queue, and workers that take the worst first.
 
-Both ends are at-least-once, so both remember flights and not messages. The forwarder acknowledges a flight only after the
-queue has answered, and puts none in twice unless an answer was lost; the workers count a flight once, however often it
-came. What finally is in the dead letters, the broker is asked.
+Both ends are at-least-once, so both remember flights and not messages. The forwarder acknowledges a flight only after
+the queue has answered, and puts none in twice unless an answer was lost; the workers count a flight once, however often
+it came. What finally is in the dead letters, the broker is asked.
 """
 
 from __future__ import annotations

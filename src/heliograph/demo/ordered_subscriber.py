@@ -1,11 +1,11 @@
 """The ordered subscriber: the official client's `subscribe()` on a subscription with message ordering.
 
-What is provable about order: Pub/Sub promises that messages of one key arrive as the broker received them. A tail number
-is a key, and 18 aircraft flew for two airlines in 2013, so two publishers share such a key; how their flights interleave
-is decided by the network, and nobody could say what is right. Each publisher's own flights of a key, however, keep their
-order, and so the check is per airline and aircraft: the legs, which the publisher numbered from 1, must come without a
-gap and without a step back. A leg that came before may come again (at-least-once), also after later ones, and proves
-nothing against the broker: what must be in order are first arrivals.
+What is provable about order: Pub/Sub promises that messages of one key arrive as the broker received them. A tail
+number is a key, and 18 aircraft flew for two airlines in 2013, so two publishers share such a key; how their flights
+interleave is decided by the network, and nobody could say what is right. Each publisher's own flights of a key,
+however, keep their order, and so the check is per airline and aircraft: the legs, which the publisher numbered from 1,
+must come without a gap and without a step back. A leg that came before may come again (at-least-once), also after later
+ones, and proves nothing against the broker: what must be in order are first arrivals.
 """
 
 from __future__ import annotations

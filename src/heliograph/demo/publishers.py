@@ -112,9 +112,7 @@ class Publishers:
 
 
 def _client() -> pubsub_v1.PublisherClient:
-    flow_control = PublishFlowControl(
-        message_limit=UNANSWERED_MAX, limit_exceeded_behavior=LimitExceededBehavior.BLOCK
-    )
+    flow_control = PublishFlowControl(message_limit=UNANSWERED_MAX, limit_exceeded_behavior=LimitExceededBehavior.BLOCK)
     return pubsub_v1.PublisherClient(
         batch_settings=BATCHES,
         publisher_options=PublisherOptions(enable_message_ordering=True, flow_control=flow_control),

@@ -55,6 +55,11 @@ class Receipts:
         with self._lock:
             return {carrier: set(rows) for carrier, rows in self._rows.items()}
 
+    def rows(self) -> set[int]:
+        """The flights so far."""
+        with self._lock:
+            return {row for rows in self._rows.values() for row in rows}
+
     def _check(self) -> None:
         if self._expected is not None and self._count >= self._expected and not self.complete.is_set():
             self.completed = time.monotonic()

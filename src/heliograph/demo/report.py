@@ -16,7 +16,6 @@ from rich.table import Table
 
 from heliograph.demo.balance import AirlineBalance, Balance
 from heliograph.demo.charts import BLUE, FONT, VERMILION, hours_chart, priority_label, waits_chart
-from heliograph.demo.delays import PRIORITY_CANCELLED
 from heliograph.demo.latency import Percentiles
 from heliograph.demo.outcome import Hour, Outcome
 
@@ -120,8 +119,8 @@ def _hours_seen(hours: Sequence[Hour]) -> str:
     least_minutes, least = min(usual, key=lambda each: each[0])
     most_minutes, most = max(usual, key=lambda each: each[0])
     text = (
-        f"Most flights are due in the hour from {busiest.hour}:00 ({busiest.flights:,}). The mean delay is least in the "
-        f"hour from {least.hour}:00 ({least_minutes:.1f} minutes) and greatest in the hour from {most.hour}:00 "
+        f"Most flights are due in the hour from {busiest.hour}:00 ({busiest.flights:,}). The mean delay is least in "
+        f"the hour from {least.hour}:00 ({least_minutes:.1f} minutes) and greatest in the hour from {most.hour}:00 "
         f"({most_minutes:.1f} minutes)"
     )
     return text + (", so lateness piles up over the day." if least.hour < 12 <= most.hour else ".")
@@ -141,7 +140,8 @@ def _waits_seen(outcome: Outcome) -> str:
     else:
         text += "The queue was hardly ever long enough for priorities to matter."
     if outcome.handling_seconds:
-        text += f" A worker was busy with each late flight for {outcome.handling_seconds * 1e3:.0f} ms, so that a queue formed."
+        milliseconds = outcome.handling_seconds * 1e3
+        text += f" A worker was busy with each late flight for {milliseconds:.0f} ms, so that a queue could form."
     return text
 
 
@@ -157,15 +157,17 @@ def _balance_row(each: AirlineBalance) -> tuple[str, ...]:
 
 
 def _throughput_rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    return [(each.what, f"{each.count:,}", f"{each.seconds:.1f}", f"{each.per_second:,.0f}") for each in outcome.throughput]
+    return [
+        (each.what, f"{each.count:,}", f"{each.seconds:.1f}", f"{each.per_second:,.0f}") for each in outcome.throughput
+    ]
 
 
 def _latency_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     rows = [_latency_row(what, each) for what, each in outcome.latency.items()]
-    for level in sorted(outcome.waits, reverse=True):
-        if level in (PRIORITY_CANCELLED, min(outcome.waits)):
-            rows.append(_latency_row(f"in the queue, priority {priority_label(level)}", outcome.waits[level]))
-    return rows
+    extremes = sorted({max(outcome.waits), min(outcome.waits)} if outcome.waits else (), reverse=True)
+    return rows + [
+        _latency_row(f"in the queue, priority {priority_label(level)}", outcome.waits[level]) for level in extremes
+    ]
 
 
 def _latency_row(what: str, each: Percentiles) -> tuple[str, ...]:
@@ -183,11 +185,13 @@ def _table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[st
 
 def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in columns)
-    body = "".join(
-        f'<tr><th scope="row">{html.escape(row[0])}</th>{"".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])}</tr>'
-        for row in rows
-    )
+    body = "".join(f"<tr>{_html_cells(row)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _html_cells(row: Sequence[str]) -> str:
+    numbers = "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
+    return f'<th scope="row">{html.escape(row[0])}</th>{numbers}'
 
 
 _PAGE = """<!doctype html>
@@ -197,7 +201,8 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Heliograph: {flights} flights</title>
 <style>
-body {{ font-family: {font}; color: #1f2933; background: #fff; line-height: 1.5; max-width: 60rem; margin: 0 auto; padding: 2rem 1rem 4rem; }}
+body {{ font-family: {font}; color: #1f2933; background: #fff; line-height: 1.5; }}
+body {{ max-width: 60rem; margin: 0 auto; padding: 2rem 1rem 4rem; }}
 h1 {{ margin-bottom: 0; }}
 h2 {{ margin-top: 2.5rem; }}
 .facts {{ color: #4a5560; margin-top: .25rem; }}
@@ -222,8 +227,8 @@ tbody tr:last-child th, thead th {{ border-bottom-width: 2px; }}
 {waits}
 <p class="facts">Box: the middle half of the flights, with the median; whiskers: 5 and 95 in 100.</p>
 <h2>The balance</h2>
-<p>Numbers of different flights. Published, archived and acknowledged must be equal; queued is worked off and dead letters
-together; the dead letters are the cancelled flights, one by one.</p>
+<p>Numbers of different flights. Published, archived and acknowledged must be equal; queued is worked off and dead
+letters together; the dead letters are the cancelled flights, one by one.</p>
 {balance}
 <h2>Throughput</h2>
 {throughput}
