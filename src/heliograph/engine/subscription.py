@@ -414,13 +414,15 @@ class Subscription:
 
     # ── what it holds ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def waiting_sequences(self) -> Iterator[int]:
-        """Every message that is neither leased nor a dead letter; not in the order of delivery."""
+    def waiting_sequences(self, unloaded_up_to: int | None = None) -> Iterator[int]:
+        """Every message that is neither leased nor a dead letter; not in the order of delivery. Of those that are not
+        loaded only the ones up to `unloaded_up_to`, if it is given."""
         yield from self.backlog
         yield from self._delayed or ()
         if self._keys is not None:
             yield from self._keys
-        yield from self.topic.log.held_sequences(self.next_sequence, self.topic.log.next_sequence - 1)
+        last = self.topic.log.next_sequence - 1 if unloaded_up_to is None else unloaded_up_to
+        yield from self.topic.log.held_sequences(self.next_sequence, last)
 
     def unacknowledged(self) -> list[int]:
         """Every message it holds in any state, dead letters among them, by sequence."""
@@ -437,7 +439,7 @@ class Subscription:
         self._keys = OrderingKeys() if self._keys is not None else None
         self._delayed = self._expires = None
 
-    def _oldest_waiting(self) -> int:
+    def oldest_waiting(self) -> int:
         """The lowest sequence that waits; 0 = none. Looks at the front of each place only."""
         fronts = self.backlog.fronts()
         fronts += [min(places) for places in (self._delayed, self._keys.fronts() if self._keys else ()) if places]
@@ -449,7 +451,7 @@ class Subscription:
 
     def statistics(self) -> Statistics:
         """Gauges and totals now."""
-        waiting = self._oldest_waiting()
+        waiting = self.oldest_waiting()
         leased = min(self.leases.by_sequence, default=0)
         oldest = min((sequence for sequence in (waiting, leased) if sequence), default=0)
         log = self.topic.log

@@ -1,0 +1,51 @@
+"""How long messages are kept: which waiting ones are past their subscription's retention, and up to where a topic's log
+may be trimmed."""
+
+from __future__ import annotations
+
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+from heliograph.engine.subscription import Subscription
+from heliograph.engine.topic import Topic
+
+# How often the engine looks for messages past retention: retention is counted in days, and ten minutes at least.
+SWEEP_NS = 60 * 1_000_000_000
+# So that a long stand-still does not become one huge fact.
+PURGED_PER_FACT_MAX = 10_000
+
+
+class TrimPoint(NamedTuple):
+    """Messages of a topic that the store need not keep: those below `up_to` that are older than the retention.
+
+    Args:
+        topic_number: whose.
+        up_to: no subscription needs a message with a lower sequence.
+        published_before_ns: and nobody may read one that is older.
+    """
+
+    topic_number: int
+    up_to: int
+    published_before_ns: int
+
+
+def past_retention(subscription: Subscription, now_ns: int) -> list[int]:
+    """Waiting messages published longer ago than the subscription keeps them, at most `PURGED_PER_FACT_MAX`. What is
+    leased is looked at when it has come back."""
+    cutoff_ns = now_ns - subscription.settings.message_retention_ns
+    oldest = subscription.oldest_waiting()
+    if not oldest or subscription.topic.log[oldest].publish_time_ns >= cutoff_ns:
+        return []
+    log = subscription.topic.log
+    old = takewhile(lambda message: message.publish_time_ns < cutoff_ns, log.held(oldest, log.next_sequence - 1))
+    last = max(message.sequence for message in islice(old, PURGED_PER_FACT_MAX))
+    return sorted(sequence for sequence in subscription.waiting_sequences(last) if sequence <= last)
+
+
+def trim_point(topic: Topic, now_ns: int) -> TrimPoint:
+    """Up to where the store may forget the topic's log."""
+    kept_ns = topic.settings.message_retention_ns
+    for subscription in topic.subscriptions.values():
+        if subscription.settings.retain_acked_messages:
+            kept_ns = max(kept_ns, subscription.settings.message_retention_ns)
+    return TrimPoint(topic.number, topic.log.floor(), now_ns - kept_ns)
