@@ -13,7 +13,6 @@ from rich.table import Table
 from benchmarks.harness import Result, Scale
 from benchmarks.machine import Machine
 
-
 WIDE = 130  # columns in which every name fits
 
 
