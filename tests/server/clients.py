@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -117,6 +120,22 @@ class Stream:
         while len(received) < count:
             received += self.response().received_messages
         return received
+
+    def on_message(self, callback: Callable[[Any], object]) -> None:
+        """Call `callback` with each message from now on, in a thread, until the stream ends."""
+
+        def read() -> None:
+            with suppress(Failure):
+                for response in self.call:
+                    for message in response.received_messages:
+                        callback(message)
+
+        self._reader = threading.Thread(target=read)
+        self._reader.start()
+
+    def wait(self) -> None:
+        """Until the stream has ended."""
+        self._reader.join(10)
 
     def failure(self) -> tuple[grpc.StatusCode, str]:
         """How the stream ends."""

@@ -173,8 +173,9 @@ class _Stream:
 
     async def _wait_for_room(self) -> None:
         """Until deliveries are settled, or the earliest of their leases ends."""
-        self._feed.leave_row(self.wake)
+        self._feed.stand_aside(self.wake, self._held.earliest_ns)
         self._blocked = True
+        # with a retry policy the end of a lease is no event for the feed; then the timer wakes the stream
         seconds = max(self._held.earliest_ns - self._broker.now_ns(), 0) / SECOND_NS
         timer = asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
         try:
@@ -182,6 +183,7 @@ class _Stream:
         finally:
             timer.cancel()
             self._blocked = False
+            self._feed.step_back(self.wake)
 
     async def _deliver(self) -> None:
         """Lease a batch and send it."""
