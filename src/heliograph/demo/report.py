@@ -29,7 +29,7 @@ _BALANCE_COLUMNS = (
     "archived",
     "acked",
     "queued",
-    "worked off",
+    "worked",
     "dead",
     "cancelled",
 )
