@@ -8,7 +8,6 @@ here are the moves between those states, one for each fact; `engine.py` decides 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
 
 from heliograph.engine.backlog import Backlog
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
@@ -16,6 +15,7 @@ from heliograph.engine.facts import ReturnCause
 from heliograph.engine.leases import Lease, Leases
 from heliograph.engine.message import Message, size_bytes, total_bytes
 from heliograph.engine.ordering import OrderingKeys
+from heliograph.engine.schedule import Schedule
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Statistics, Totals
 from heliograph.engine.topic import Topic
@@ -34,9 +34,7 @@ class Subscription:
 
     __slots__ = (
         "_delayed",
-        "_delayed_heap",
         "_expires",
-        "_expires_heap",
         "_keys",
         "backlog",
         "created_ns",
@@ -75,10 +73,8 @@ class Subscription:
         self.scheduled_ns = 0  # the engine's timer entry; 0 = none
         # what few subscriptions need is made when it is needed: ten thousand of them shall cost little
         self._keys: OrderingKeys | None = OrderingKeys() if settings.enable_message_ordering else None
-        self._delayed: dict[int, int] = {}
-        self._delayed_heap: list[tuple[int, int]] = []
-        self._expires: dict[int, int] = {}
-        self._expires_heap: list[tuple[int, int]] = []
+        self._delayed: Schedule | None = None
+        self._expires: Schedule | None = None
 
     # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,12 +92,12 @@ class Subscription:
     @property
     def delayed(self) -> int:
         """Messages that wait for their time."""
-        return len(self._delayed)
+        return len(self._delayed) if self._delayed is not None else 0
 
     @property
     def held(self) -> int:
         """Messages waiting, delayed or leased."""
-        return self.waiting + len(self._delayed) + len(self.leases)
+        return self.waiting + self.delayed + len(self.leases)
 
     def attempt(self, sequence: int) -> int:
         """Which delivery the next, or the current, one is: from 1."""
@@ -109,7 +105,7 @@ class Subscription:
 
     def expires_at_ns(self, sequence: int) -> int:
         """When the message expires; 0 = never."""
-        return self._expires.get(sequence, 0)
+        return self._expires.instant_ns(sequence) if self._expires is not None else 0
 
     def priority_of(self, message: Message) -> int:
         """Its band here."""
@@ -145,8 +141,12 @@ class Subscription:
         if not expires_at_ns and self.settings.ttl_ns:
             expires_at_ns = message.publish_time_ns + self.settings.ttl_ns
         if expires_at_ns:
-            self._expires[message.sequence] = expires_at_ns
-            heappush(self._expires_heap, (expires_at_ns, message.sequence))
+            self._expire_at(message.sequence, expires_at_ns)
+
+    def _expire_at(self, sequence: int, expires_at_ns: int) -> None:
+        if self._expires is None:
+            self._expires = Schedule()
+        self._expires.add(sequence, expires_at_ns)
 
     def _wait_for_time(self, message: Message) -> None:
         """It has its key's turn, if it has a key; now it waits for its own time, if it has one."""
@@ -156,8 +156,9 @@ class Subscription:
             self.backlog.add(message.sequence, self.priority_of(message))
 
     def _delay(self, sequence: int, available_at_ns: int) -> None:
-        self._delayed[sequence] = available_at_ns
-        heappush(self._delayed_heap, (available_at_ns, sequence))
+        if self._delayed is None:
+            self._delayed = Schedule()
+        self._delayed.add(sequence, available_at_ns)
 
     def skip(self, sequences: Sequence[int]) -> None:
         """MessagesDropped: the newest in the log never reach this subscription."""
@@ -170,33 +171,29 @@ class Subscription:
 
     def promote(self, now_ns: int) -> bool:
         """Delayed messages whose time has come are ready. True if there were any. No fact: time alone decides it."""
-        heap, delayed = self._delayed_heap, self._delayed
-        promoted = False
-        while heap and heap[0][0] <= now_ns:
-            available_at_ns, sequence = heappop(heap)
-            if delayed.get(sequence) == available_at_ns:
-                del delayed[sequence]
-                self.backlog.add(sequence, self.priority_of(self.topic.log[sequence]))
-                promoted = True
-        return promoted
+        if self._delayed is None:
+            return False
+        sequences = self._delayed.due(now_ns)
+        for sequence in sequences:
+            self._delayed.remove(sequence)
+            self.backlog.add(sequence, self.priority_of(self.topic.log[sequence]))
+        return bool(sequences)
 
     def expired(self, now_ns: int) -> list[int]:
         """Waiting messages past their expiry, wherever they stand; leased ones are looked at when they come back."""
-        heap, expires, leased = self._expires_heap, self._expires, self.leases.by_sequence
-        sequences: list[int] = []
-        while heap and heap[0][0] <= now_ns:
-            expires_at_ns, sequence = heappop(heap)
-            if expires.get(sequence) == expires_at_ns and sequence not in leased:
-                sequences.append(sequence)
-        return sorted(sequences)
+        if self._expires is None:
+            return []
+        leased = self.leases.by_sequence
+        return sorted([sequence for sequence in self._expires.due(now_ns) if sequence not in leased])
 
     def next_deadline_ns(self) -> int | None:
         """The next instant at which something here may change by itself."""
-        deadlines = [heap[0][0] for heap in (self._delayed_heap, self._expires_heap) if heap]
-        lease = self.leases.next_deadline_ns()
-        if lease is not None:
-            deadlines.append(lease)
-        return min(deadlines, default=None)
+        deadline_ns = self.leases.next_deadline_ns()
+        for schedule in (self._delayed, self._expires):
+            instant_ns = schedule.next_ns() if schedule is not None else None
+            if instant_ns is not None and (deadline_ns is None or instant_ns < deadline_ns):
+                deadline_ns = instant_ns
+        return deadline_ns
 
     # ── the moves ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,7 +222,7 @@ class Subscription:
         totals.wait_ns += now_ns * len(messages) - sum([message.publish_time_ns for message in messages])
 
     def _take_waiting(self, message: Message) -> None:
-        if self._delayed.pop(message.sequence, None) is None:
+        if self._delayed is None or not self._delayed.remove(message.sequence):
             self.backlog.take(message.sequence, self.priority_of(message))
 
     def _end_leases(self, sequences: Sequence[int]) -> list[Message]:
@@ -298,8 +295,7 @@ class Subscription:
             if self.settings.capacity is not None:
                 self.held_bytes += size_bytes(message)
             if expiry:
-                self._expires[sequence] = expiry
-                heappush(self._expires_heap, (expiry, sequence))
+                self._expire_at(sequence, expiry)
             if self._keys is None or not message.ordering_key or self._keys.admit(message.ordering_key, sequence):
                 self.backlog.add(sequence, self.priority_of(message))
 
@@ -327,9 +323,9 @@ class Subscription:
         if self.failures:
             for message in messages:
                 self.failures.pop(message.sequence, None)
-        if self._expires:
+        if self._expires is not None:
             for message in messages:
-                self._expires.pop(message.sequence, None)
+                self._expires.remove(message.sequence)
         if self.settings.capacity is not None:
             self.held_bytes -= total_bytes(messages)
         if self._keys is not None and not left_already:
@@ -351,7 +347,7 @@ class Subscription:
     def waiting_sequences(self) -> Iterator[int]:
         """Every message that is neither leased nor a dead letter; not in the order of delivery."""
         yield from self.backlog
-        yield from self._delayed
+        yield from self._delayed or ()
         if self._keys is not None:
             yield from self._keys
         for message in self.topic.log.held(self.next_sequence, self.topic.log.next_sequence - 1):
@@ -370,15 +366,7 @@ class Subscription:
         self.failures, self.dead = {}, {}
         self.outstanding_bytes = self.held_bytes = 0
         self._keys = OrderingKeys() if self._keys is not None else None
-        self._delayed, self._expires = {}, {}
-        self._delayed_heap.clear()
-        self._expires_heap.clear()
-
-    def compact(self) -> None:
-        """Drop heap entries of messages that are gone, when they have become the majority."""
-        if len(self._expires_heap) > 2 * len(self._expires) + 64:
-            self._expires_heap = [(at, sequence) for sequence, at in self._expires.items()]
-            heapify(self._expires_heap)
+        self._delayed = self._expires = None
 
     def _oldest_waiting(self) -> int:
         """The lowest sequence that waits; 0 = none. Looks at the front of each place only."""

@@ -22,8 +22,8 @@ from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFou
 from heliograph.server import health
 from heliograph.server import log as topic_log
 from heliograph.server.closing import Closing
-from heliograph.server.http import ClientGone, answer_error
-from heliograph.server.routing import Receive, Route, RouteTable, Scope, Send
+from heliograph.server.http import answer_error
+from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
 HTTP_DOORS = (health, topic_log)
 """Modules with ``ROUTES``."""

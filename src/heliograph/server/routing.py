@@ -29,6 +29,10 @@ Send: TypeAlias = Callable[[Event], Awaitable[None]]
 Handler: TypeAlias = Callable[[Scope, Receive, Send, Broker], Awaitable[None]]
 
 
+class ClientGone(Exception):
+    """The client cancelled the request or lost its connection: there is nobody to answer."""
+
+
 class Route(NamedTuple):
     """One entry of the table.
 

@@ -87,10 +87,6 @@ class Store(Protocol):
         """Why the store cannot commit at present; None while all is well. As long as it is set, whatever is appended
         is kept in memory: refuse operations before they change anything."""
 
-    @property
-    def failing(self) -> Exception | None:
-        """Why the store cannot commit at present; None while all is well."""
-
     def recover(self) -> Iterator[Fact]:
         """Every fact since the beginning (or the last checkpoint's equivalent), in order. Called once, before the
         first `append`. Messages below the topic's trim mark are missing from their MessagesPublished, which then
