@@ -1,4 +1,5 @@
-"""Waiting for messages on behalf of one request: until they come, the time is up, the server closes, or the client goes."""
+"""Waiting for messages on behalf of one request: until they come, the time is up, the server closes, or the client
+goes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One gRPC call, spoken as ASGI: request frames in, response frames and a status out.
 
-Any ASGI server that offers HTTP/2 and `http.response.trailers` could take h2corn's place under it. The methods come from
-outside as a table; nothing here knows Pub/Sub.
+Any ASGI server that offers HTTP/2 and `http.response.trailers` could take h2corn's place under it. The methods come
+from outside as a table; nothing here knows Pub/Sub.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ _TIMEOUT_UNIT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 
 
 _RESPONSE_START = {"type": "http.response.start", "status": 200, "headers": [CONTENT_TYPE], "trailers": True}
 _TRAILERS_OK = {"type": "http.response.trailers", "headers": OK_TRAILERS}
+
+
+PIECE_BYTES = 128 * 1024
+"""Given to the HTTP server at a time. It counts pieces, not bytes, and holds some fifty of them for a client that
+does not read its stream, so their size decides what such a client costs."""
 
 
 class Unary(NamedTuple):
@@ -127,11 +132,23 @@ class BidiCall:
                 return None
 
     async def write(self, message: bytes) -> None:
-        """Send a response; returns when the connection has room for more."""
-        if not self.started:
-            self.started = True
-            await self._send(_RESPONSE_START.copy())
-        await self._send({"type": "http.response.body", "body": frame(message), "more_body": True})
+        """Send a response; returns when the connection has room for more.
+
+        Raises:
+            ClientGone: the client has gone.
+        """
+        body = frame(message)
+        try:
+            if not self.started:
+                self.started = True
+                await self._send(_RESPONSE_START.copy())
+            for start in range(0, len(body), PIECE_BYTES):
+                piece = body[start : start + PIECE_BYTES] if len(body) > PIECE_BYTES else body
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        except Exception as error:
+            # ASGI leaves open what a server raises here; h2corn has an error of its own
+            log.debug("a response could not be sent: %r", error)
+            raise ClientGone from error
 
 
 class GrpcApplication:
@@ -218,7 +235,8 @@ def _parse(request_class: Any, message: bytes) -> Any:
     try:
         return request_class.FromString(message)
     except DecodeError as error:
-        raise RpcError(INVALID_ARGUMENT, f"The request is not a {request_class.DESCRIPTOR.full_name}: {error}") from None
+        name = request_class.DESCRIPTOR.full_name
+        raise RpcError(INVALID_ARGUMENT, f"The request is not a {name}: {error}") from None
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:
