@@ -1,4 +1,4 @@
-"""The topic's log alone, against a dictionary; and that few old messages do not keep it long."""
+"""The topic's log alone, against a dictionary: in memory, with pages out of it, and after a checkpoint."""
 
 from __future__ import annotations
 
@@ -6,57 +6,115 @@ import random
 
 import pytest
 
-from heliograph.engine import log as log_module
-from heliograph.engine.log import TopicLog
+from heliograph.engine.log import PAGE_MESSAGES, TopicLog
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import to_runs
+from heliograph.engine.residency import Residency
 
 
-def _append(log: TopicLog, count: int, holders: int = 1) -> list[int]:
-    sequences = list(range(log.next_sequence, log.next_sequence + count))
-    log.append([Message(sequence, 1, b"") for sequence in sequences], holders)
-    return sequences
+class Durable:
+    """What a store would give back: every message that was ever appended."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.reads = 0
+
+    def read(self, first: int, last: int) -> list[Message]:
+        self.reads += 1
+        return self.messages[first - 1 : last]
+
+    def append(self, log: TopicLog, count: int, holders: int = 1) -> list[int]:
+        first = log.next_sequence
+        messages = [Message(sequence, 1, b"x" * (sequence % 7)) for sequence in range(first, first + count)]
+        self.messages += messages
+        log.append(messages, holders)
+        return list(range(first, first + count))
+
+
+def assert_holds(log: TopicLog, holders: dict[int, int], chance: random.Random) -> None:
+    held = sorted(holders)
+    assert list(log.held_sequences(1, log.next_sequence)) == held
+    assert log.floor() == min(held, default=log.next_sequence)
+    some = sorted(chance.sample(held, min(len(held), 20)))
+    assert [message.sequence for message in log.select(some)] == some
+    assert all(log.holders_of(sequence) == holders[sequence] for sequence in some)
+    assert (log.get(chance.randrange(1, log.next_sequence + 1)) is not None) <= bool(held)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_was_released_in_whatever_order_the_held_ones_are_found(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_module, "_CUT_AT_LEAST", 4)
-    chance, log, holders = random.Random(seed), TopicLog(), {}
-    for _ in range(300):
-        if chance.random() < 0.5:
+def test_whatever_was_released_and_sent_out_in_whatever_order_the_held_ones_are_found(seed: int) -> None:
+    chance, durable, residency = random.Random(seed), Durable(), Residency()
+    log, holders = TopicLog(durable.read, residency), dict[int, int]()
+    for _ in range(150):
+        kind = chance.random()
+        if kind < 0.5:
             count = chance.choice([0, 1, 1, 2]) if seed % 2 else 1
-            holders |= {sequence: count for sequence in _append(log, chance.randrange(1, 6), count) if count}
-        elif holders:
-            # the youngest are released first, mostly, so that old ones stay
-            order = sorted(holders, reverse=chance.random() < 0.8)
-            chosen = order[: chance.randrange(1, 8)]
+            holders |= {sequence: count for sequence in durable.append(log, chance.randrange(1, 400), count) if count}
+        elif kind < 0.9 and holders:
+            # the youngest are released first, now and then, so that old ones stay
+            order = sorted(holders, reverse=chance.random() < 0.4)
+            chosen = order[: chance.randrange(1, 900)]
             log.release(chosen)
             for sequence in chosen:
                 holders[sequence] -= 1
                 if not holders[sequence]:
                     del holders[sequence]
-        held = sorted(holders)
-        assert [message.sequence for message in log.held(1, log.next_sequence)] == held
-        assert [message.sequence for message in log.select(held)] == held
-        assert log.floor() == min(held, default=log.next_sequence)
-        assert all((log.get(sequence) is not None) == (sequence in holders) for sequence in range(log.next_sequence))
+        else:
+            residency.shed(chance.choice([0, 500, 5_000]), 0)
+        assert_holds(log, holders, chance)
+    assert [message.sequence for message in log.held(1, log.next_sequence)] == sorted(holders)
+    assert durable.reads > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_log_restored_from_runs_holds_what_was_held_and_grows_on(seed: int) -> None:
+    chance, durable = random.Random(seed), Durable()
+    for _ in range(chance.randrange(1, 4_000)):
+        durable.messages.append(Message(len(durable.messages) + 1, 1, b"x"))
+    log, holders = TopicLog(durable.read, Residency()), dict[int, int]()
+    log.skip(len(durable.messages))
+    for _ in range(chance.choice([1, 3])):  # subscriptions
+        held = [sequence for sequence in range(1, log.next_sequence) if chance.random() < chance.choice([0.1, 0.999])]
+        for first, stop in to_runs(held):
+            log.hold(first, stop)
+        for sequence in held:
+            holders[sequence] = holders.get(sequence, 0) + 1
+    assert_holds(log, holders, chance)
+    holders |= dict.fromkeys(durable.append(log, 700), 1)
+    assert_holds(log, holders, chance)
+    log.release(sorted(holders))
+    assert_holds(log, {s: n - 1 for s, n in holders.items() if n > 1}, chance)
 
 
 def test_few_old_messages_do_not_keep_the_log_long() -> None:
-    log = TopicLog()
-    _append(log, 3)  # say, dead letters
+    durable, log = Durable(), TopicLog()
+    durable.append(log, 3)  # say, dead letters
     for _ in range(100):
-        log.release(_append(log, 1_000))
+        log.release(durable.append(log, 1_000))
     assert log.next_sequence == 100_004
-    assert len(log._messages) <= 4 * (3 + 2 * log_module._CUT_AT_LEAST)
+    assert len(log._pages) <= 2
     assert [message.sequence for message in log.held(1, 200_000)] == [1, 2, 3]
 
 
 def test_a_topic_without_subscriptions_does_not_grow() -> None:
-    log = TopicLog()
-    log.release(_append(log, 10))
+    durable, log = Durable(), TopicLog()
+    log.release(durable.append(log, 10))
     for _ in range(100):
-        _append(log, 1_000, holders=0)
-    assert len(log._messages) <= 2 * log_module._CUT_AT_LEAST
+        durable.append(log, 1_000, holders=0)
+    assert not log._pages
     assert log.next_sequence == 100_011
+
+
+def test_pages_leave_memory_newest_first_and_only_once_they_are_durable() -> None:
+    durable, residency = Durable(), Residency()
+    log = TopicLog(durable.read, residency)
+    for fact in range(1, 5):
+        residency.fact_count = fact
+        durable.append(log, PAGE_MESSAGES)
+    page_bytes = residency.bytes // 4
+    residency.shed(2 * page_bytes + 100, durable_facts=3)
+    assert [page.out is None for page in log._pages.values()] == [True, False, False, True]
+    log.select([PAGE_MESSAGES + 1])
+    assert durable.reads == 1
+    residency.shed(2 * page_bytes + 100, durable_facts=4)
+    assert [page.out is None for page in log._pages.values()] == [True, True, False, False]

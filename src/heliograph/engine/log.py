@@ -51,7 +51,7 @@ class Page:
             return
         out = self.out = bytearray(self.out)
         if self.holders is None and any(out[index] for index in places):
-            self.holders = array("I", out)
+            self.holders = array("I", list(out))  # not the bytes: they would be taken as raw memory
         for index in places:
             self.live += not out[index]
             out[index] = 1
@@ -144,6 +144,8 @@ class TopicLog:
 
     def select(self, sequences: Sequence[int]) -> list[Message]:
         """The messages, all of them held."""
+        if not sequences:
+            return []
         first, last = sequences[0] - 1, sequences[-1] - 1
         number = first >> _SHIFT
         if last >> _SHIFT == number and sequences == list(range(first + 1, last + 2)):
@@ -155,7 +157,7 @@ class TopicLog:
 
     def held(self, first: int, last: int) -> Iterator[Message]:
         """Those in [first, last] that somebody holds, in order."""
-        sequence, last = max(first, self.floor()), min(last, self.next_sequence - 1)
+        sequence, last = max(first, self._first_page() * PAGE_MESSAGES + 1), min(last, self.next_sequence - 1)
         while sequence <= last:
             number = (sequence - 1) >> _SHIFT
             end = (number + 1) * PAGE_MESSAGES
@@ -169,7 +171,7 @@ class TopicLog:
 
     def held_sequences(self, first: int, last: int) -> Iterator[int]:
         """Those in [first, last] that somebody holds, in order; pages stay where they are."""
-        sequence, last = max(first, self.floor()), min(last, self.next_sequence - 1)
+        sequence, last = max(first, self._first_page() * PAGE_MESSAGES + 1), min(last, self.next_sequence - 1)
         while sequence <= last:
             number = (sequence - 1) >> _SHIFT
             base = number * PAGE_MESSAGES + 1
@@ -194,13 +196,18 @@ class TopicLog:
             first += count
 
     def floor(self) -> int:
-        """No sequence below it is held by anybody. (Exact to the page; `next_sequence` if nothing is held.)"""
+        """The lowest sequence that somebody holds; `next_sequence` if nobody holds any."""
+        first = self._first_page() * PAGE_MESSAGES + 1
+        return next(self.held_sequences(first, first + PAGE_MESSAGES - 1), self.next_sequence)
+
+    def _first_page(self) -> int:
+        """The lowest page that there is; beyond the end if there is none."""
         pages, number = self._pages, self._floor_page
         end = (self.next_sequence - 1) >> _SHIFT
-        while number < end and number not in pages:
+        while number <= end and number not in pages:
             number += 1
-        self._floor_page = number
-        return number * PAGE_MESSAGES + 1 if number in pages else self.next_sequence
+        self._floor_page = min(number, end)
+        return number
 
     # ── letting go ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -256,6 +263,8 @@ class TopicLog:
                 messages[place] = message
         if self.next_sequence - first < PAGE_MESSAGES:
             del messages[self.next_sequence - first :]  # the end of the log, where the page goes on growing
+            if page.holders is not None:
+                del page.holders[self.next_sequence - first :]
         page.messages, page.out = messages, None
         page.size_bytes = page.size_bytes or sum(size_bytes(message) for message in messages if message is not None)
         if self._residency is not None:
