@@ -59,7 +59,8 @@ class Broker(Protocol):
         """All topics, by name."""
 
     def delete_topic(self, name: str, *, clears_backlog: bool = False) -> Reply[None]:
-        """Its subscriptions stay, detached; with `clears_backlog` their messages go (design §5). Raises: TopicNotFound."""
+        """Its subscriptions stay, detached; with `clears_backlog` their messages go (design §5).
+        Raises: TopicNotFound."""
 
     def create_subscription(
         self, name: str, topic: str, settings: SubscriptionSettings = ...
@@ -108,9 +109,7 @@ class Broker(Protocol):
         """Answers the ids that were not current any more (ignored). With exactly-once, or `ack_ids` of a queue, the
         reply waits for the commit. Raises: SubscriptionNotFound, InvalidAckId (malformed: nothing is acknowledged)."""
 
-    def modify_ack_deadline(
-        self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int
-    ) -> Reply[list[str]]:
+    def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int) -> Reply[list[str]]:
         """The lease now ends at now + `ack_deadline_ns`; 0 = nack. Answers and raises as `acknowledge`."""
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
@@ -122,6 +121,9 @@ class Broker(Protocol):
     def current_ack_id(self, subscription: str, message_id: str) -> str:
         """The ack id of the current lease on a message. Raises: MessageNotFound (nobody holds it)."""
 
+    def outstanding(self, subscription: str, consumer: str) -> int:
+        """How many messages a named consumer holds, for its prefetch limit. Raises: SubscriptionNotFound."""
+
     def position(self, subscription: str, priority: int) -> int:
         """Ready messages of equal or higher priority. Raises: SubscriptionNotFound."""
 
@@ -131,6 +133,19 @@ class Broker(Protocol):
     def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
         """Those that the subscription keeps itself, oldest first. Raises: SubscriptionNotFound."""
 
+    def retry_dead_letters(self, subscription: str, message_ids: Sequence[str] | None = None) -> Reply[int]:
+        """Back to the waiting, all or those named, with a fresh retry count and, if it died of its TTL, a fresh one.
+        Answers how many. Raises: SubscriptionNotFound, MessageNotFound (nothing is retried)."""
+
+    def purge_dead_letters(self, subscription: str) -> Reply[int]:
+        """Answers how many. Raises: SubscriptionNotFound."""
+
+    def purge(self, subscription: str) -> Reply[tuple[int, int]]:
+        """Ready and delayed messages go, never leased ones. Answers (ready, delayed). Raises: SubscriptionNotFound."""
+
+    def peek(self, subscription: str, count: int) -> list[Message]:
+        """What would be delivered next, without a lease. Raises: SubscriptionNotFound."""
+
     def log_bounds(self, topic: str) -> tuple[int, int]:
         """(first, last) durable sequence of the topic's log that can still be read; (1, 0) when none can.
         Raises: TopicNotFound."""
@@ -138,6 +153,9 @@ class Broker(Protocol):
     def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:
         """Messages with sequences in [first, last], in order, in batches. Safe from any thread, blocks on the store.
         Raises: TopicNotFound."""
+
+    def now_ns(self) -> int:
+        """The broker's time, nanoseconds since the epoch: what delays, expiries and deadlines are counted from."""
 
     def close(self) -> None:
         """Everything answered is durable and the store is released. Idempotent."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import Generator
 from typing import Generic, TypeVar
 
@@ -56,8 +58,14 @@ async def _committed(commit: Commit) -> None:
     first = not waiting
     waiting.append(future)
     if first:
-        commit.add_done_callback(lambda: loop.call_soon_threadsafe(_wake, waiting))
+        commit.add_done_callback(functools.partial(_wake_from_writer, loop, waiting))
     await future
+
+
+def _wake_from_writer(loop: asyncio.AbstractEventLoop, futures: list[asyncio.Future[None]]) -> None:
+    # a loop that closed meanwhile has nobody left to answer
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(_wake, futures)
 
 
 def _wake(futures: list[asyncio.Future[None]]) -> None:

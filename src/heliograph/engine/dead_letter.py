@@ -22,11 +22,14 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True, gc=False, array_like=True):
         topic: the topic that receives it; None = the subscription keeps it itself, to be listed, retried or purged.
         max_delivery_attempts: after so many failed deliveries (queues: max_retries + 1).
         kept_max: how many a subscription keeps itself; beyond it the oldest goes, and is counted.
+        source_attributes: the forwarded message tells where it comes from in four attributes, and gets a publish time
+            of its own, as over Pub/Sub; else everything is preserved (design §5).
     """
 
     topic: str | None
     max_delivery_attempts: int
     kept_max: int = 10_000
+    source_attributes: bool = False
 
 
 class DeadLetter(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -28,21 +28,21 @@ class _Fact(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=True):
     """What all facts share."""
 
 
-class TopicCreated(_Fact):
+class TopicCreated(_Fact, frozen=True):
     name: str
     number: int
     settings: TopicSettings
     created_ns: int
 
 
-class TopicDeleted(_Fact):
+class TopicDeleted(_Fact, frozen=True):
     """`clears_backlog`: in process the subscriptions' messages go too; over Pub/Sub they stay (design §5)."""
 
     name: str
     clears_backlog: bool
 
 
-class SubscriptionCreated(_Fact):
+class SubscriptionCreated(_Fact, frozen=True):
     name: str
     number: int
     topic: str
@@ -50,11 +50,11 @@ class SubscriptionCreated(_Fact):
     created_ns: int
 
 
-class SubscriptionDeleted(_Fact):
+class SubscriptionDeleted(_Fact, frozen=True):
     name: str
 
 
-class MessagesPublished(_Fact):
+class MessagesPublished(_Fact, frozen=True):
     """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, and leaves out those
     that were trimmed meanwhile: a recovered fact tells by `first_sequence` and `last_sequence` what was published.
     Before it was stored they may be 0."""
@@ -66,14 +66,14 @@ class MessagesPublished(_Fact):
     last_sequence: int = 0
 
 
-class MessagesDropped(_Fact):
+class MessagesDropped(_Fact, frozen=True):
     """The subscription was at its capacity: these never reach it (spec 000, BR-022)."""
 
     subscription: str
     sequences: list[int]
 
 
-class MessagesLeased(_Fact):
+class MessagesLeased(_Fact, frozen=True):
     subscription: str
     lease_number: int
     sequences: list[int]
@@ -82,20 +82,20 @@ class MessagesLeased(_Fact):
     consumer: str
 
 
-class LeasesExtended(_Fact):
+class LeasesExtended(_Fact, frozen=True):
     subscription: str
     lease_number: int
     sequences: list[int]
     deadline_ns: int
 
 
-class MessagesAcknowledged(_Fact):
+class MessagesAcknowledged(_Fact, frozen=True):
     subscription: str
     sequences: list[int]
 
 
-class MessagesReturned(_Fact):
-    """Leased messages wait again; each not before its `available_at_ns` (0 = at once)."""
+class MessagesReturned(_Fact, frozen=True):
+    """Leased messages wait again; each not before its `available_at_ns` (empty: all at once)."""
 
     subscription: str
     sequences: list[int]
@@ -103,7 +103,7 @@ class MessagesReturned(_Fact):
     cause: ReturnCause
 
 
-class MessagesDeadLettered(_Fact):
+class MessagesDeadLettered(_Fact, frozen=True):
     """Given up. `cause` is None when the message was not leased (TTL). They wait in the subscription: to be
     forwarded to the dead letter topic, or, where there is none, to be listed, retried or purged."""
 
@@ -114,26 +114,28 @@ class MessagesDeadLettered(_Fact):
     cause: ReturnCause | None
 
 
-class DeadLettersForwarded(_Fact):
+class DeadLettersForwarded(_Fact, frozen=True):
     """They are durable in the dead letter topic, and leave the subscription."""
 
     subscription: str
     sequences: list[int]
 
 
-class DeadLettersRetried(_Fact):
-    """Back among the waiting with a fresh retry count, and without the expiry that some died of."""
+class DeadLettersRetried(_Fact, frozen=True):
+    """Back among the waiting with a fresh retry count; those with an `expires_at_ns` (else 0) with that expiry."""
 
+    subscription: str
+    sequences: list[int]
+    expires_at_ns: list[int]
+    retried_ns: int = 0
+
+
+class DeadLettersPurged(_Fact, frozen=True):
     subscription: str
     sequences: list[int]
 
 
-class DeadLettersPurged(_Fact):
-    subscription: str
-    sequences: list[int]
-
-
-class MessagesPurged(_Fact):
+class MessagesPurged(_Fact, frozen=True):
     """Waiting messages that are gone for the subscription: purged, or past its retention."""
 
     subscription: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -33,6 +33,11 @@ NO_EXTRAS = Extras()
 NO_ATTRIBUTES: Mapping[str, str] = {}
 
 
+def _no_attributes() -> Mapping[str, str]:
+    # msgspec would give every message without attributes an empty dict of its own: 64 bytes
+    return NO_ATTRIBUTES
+
+
 class Draft(msgspec.Struct, frozen=True, gc=False):
     """A message that a caller wants published; the engine gives it its sequence and its publish time.
 
@@ -45,7 +50,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """
 
     data: bytes
-    attributes: Mapping[str, str] = NO_ATTRIBUTES
+    attributes: Mapping[str, str] = msgspec.field(default_factory=_no_attributes)
     ordering_key: str = ""
     extras: Extras | None = None
     publish_time_ns: int = 0
@@ -66,7 +71,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defau
     sequence: int
     publish_time_ns: int
     data: bytes
-    attributes: dict[str, str] = {}
+    attributes: Mapping[str, str] = msgspec.field(default_factory=_no_attributes)
     ordering_key: str = ""
     extras: Extras | None = None
 
@@ -97,6 +102,22 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 def message_id(topic_number: int, sequence: int) -> str:
     """The id of a message: decimal digits, unique across all topics."""
     return str(topic_number * SEQUENCES_PER_TOPIC + sequence)
+
+
+def split_message_id(message_id: str) -> tuple[int, int]:
+    """(topic number, sequence) of an id that `message_id` made; (0, 0) if it did not."""
+    if not (message_id.isascii() and message_id.isdigit()) or len(message_id) > 30:
+        return 0, 0
+    return divmod(int(message_id), SEQUENCES_PER_TOPIC)
+
+
+def total_bytes(messages: Sequence[Message]) -> int:
+    """The sum of `size_bytes` over `messages`."""
+    total = sum([len(message.data) for message in messages])
+    for message in messages:
+        if message.attributes or message.ordering_key:
+            total += size_bytes(message) - len(message.data)
+    return total
 
 
 def size_bytes(message: Message | Draft) -> int:

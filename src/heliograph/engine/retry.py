@@ -19,7 +19,10 @@ class RetryPolicy(msgspec.Struct, frozen=True, gc=False, array_like=True):
     delays_ns: tuple[int, ...] = ()
 
     def backoff_ns(self, attempt: int) -> int:
-        """The wait after delivery `attempt` (from 1) failed: min(minimum · 2^(attempt-1), maximum) (spec 000, BR-015)."""
+        """The wait after delivery `attempt` (from 1) failed.
+
+        min(minimum_backoff · 2^(attempt-1), maximum_backoff): spec 000, BR-015.
+        """
         if self.delays_ns:
             return self.delays_ns[min(attempt, len(self.delays_ns)) - 1]
         # beyond 2^63 every backoff is at its maximum, and the shift would only grow a large number

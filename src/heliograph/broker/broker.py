@@ -1,0 +1,398 @@
+"""The one place where engine, store and clock meet.
+
+An operation runs on the engine under one lock; its facts go to the store; the reply comes true when they are durable.
+The engine's deadlines set a timer, so that what time decides happens also when nobody calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from heliograph.broker.clock import Clock, SystemClock
+from heliograph.broker.forwarding import dead_letter_draft
+from heliograph.broker.protocol import SubscriptionInfo, TopicInfo, Watch
+from heliograph.broker.reply import Reply
+from heliograph.broker.watches import SubscriptionWatch, Watches
+from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.engine import Engine
+from heliograph.engine.message import Delivery, Draft, Message
+from heliograph.engine.settings import (
+    SUBSCRIPTION_DEFAULTS,
+    TOPIC_DEFAULTS,
+    SubscriptionSettings,
+    TopicSettings,
+)
+from heliograph.engine.statistics import Statistics
+from heliograph.engine.subscription import Subscription
+from heliograph.engine.topic import Topic
+from heliograph.errors import QueueExists, QueueNotFound, Unavailable
+from heliograph.store.memory import MemoryStore
+from heliograph.store.protocol import COMMITTED, Commit, Store
+
+_log = logging.getLogger("heliograph")
+
+QUEUE_PREFIX = "queues/"
+
+
+class LocalBroker:
+    """A broker in this process; see `heliograph.broker.protocol.Broker` for its operations.
+
+    Args:
+        store: where facts become durable; None = memory.
+        clock: None = the machine's.
+
+    Raises:
+        StoreRefused: the store cannot be opened; it is left untouched.
+    """
+
+    def __init__(self, store: Store | None = None, clock: Clock | None = None) -> None:
+        self._store: Store = MemoryStore() if store is None else store
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._lock = threading.RLock()
+        self._engine = Engine()
+        self._watches = Watches()
+        self._commit: Commit = COMMITTED  # of the latest facts
+        self._closed = False
+        for fact in self._store.recover():
+            self._engine.replay(fact)
+        self._engine.recovered(self._clock.now_ns())
+        self._timer = self._clock.timer(self._tick)
+        self._finish_operation()
+
+    # ── how every operation ends ────────────────────────────────────────────────────────────────────────────────────
+
+    def _finish_operation(self) -> tuple[Commit, list[SubscriptionWatch]]:
+        """Under the lock: hand the facts to the store, dead letters to their topics, and see who is to be woken."""
+        engine = self._engine
+        facts = engine.take_facts()
+        if facts:
+            self._commit = self._store.append(facts)
+        commit = self._commit
+        if engine.forwards:
+            self._forward()
+        deadline_ns = engine.next_deadline_ns()
+        if deadline_ns is not None:
+            self._timer.set(deadline_ns)
+        if not engine.woken:
+            return commit, []
+        woken, engine.woken = engine.woken, set()
+        return commit, self._watches.of(woken)
+
+    def _now_ns(self) -> int:
+        """Under the lock: the time of an operation.
+
+        Raises:
+            Unavailable: the broker is closed, or its store cannot commit: then nothing may change.
+        """
+        if self._closed:
+            raise Unavailable("The broker is closed")
+        if self._store.failing is not None:
+            raise Unavailable(f"The store cannot commit: {self._store.failing}")
+        return self._clock.now_ns()
+
+    def _tick(self) -> None:
+        """The timer's call: what is due happens."""
+        with self._lock:
+            if self._closed:
+                return
+            self._engine.tick(self._clock.now_ns())
+            _, woken = self._finish_operation()
+        _wake(woken)
+
+    # ── dead letters to their topics ────────────────────────────────────────────────────────────────────────────────
+
+    def _forward(self) -> None:
+        """Under the lock: publish dead letters, each to its topic; they leave their subscription when that is durable.
+        One whose topic does not exist (yet) stays where it is and is tried again."""
+        engine, kept = self._engine, []
+        forwards, engine.forwards = engine.forwards, []
+        published: dict[str, list[int]] = {}
+        for name, sequence in forwards:
+            subscription = engine.subscriptions.get(name)
+            if subscription is None or sequence not in subscription.dead:
+                continue
+            policy = subscription.settings.dead_letter_policy
+            assert policy is not None
+            assert policy.topic is not None
+            if policy.topic not in engine.topics:
+                kept.append((name, sequence))
+                continue
+            draft = dead_letter_draft(subscription, sequence)
+            engine.publish_dead_letters(policy.topic, [draft], self._clock.now_ns())
+            published.setdefault(name, []).append(sequence)
+        facts = engine.take_facts()
+        if facts:
+            self._commit = self._store.append(facts)
+            self._commit.add_done_callback(_Forwarded(self, self._commit, published))
+        engine.forwards += kept
+
+    def forwarded(self, commit: Commit, published: dict[str, list[int]]) -> None:
+        """The commit of published dead letters is over. After a failed one they may be published twice."""
+        with self._lock:
+            if self._closed:
+                return
+            if commit.error is not None:
+                self._engine.forwards += [(name, sequence) for name in published for sequence in published[name]]
+                return
+            for name, sequences in published.items():
+                self._engine.forwarded(name, sequences)
+            _, woken = self._finish_operation()
+        _wake(woken)
+
+    # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create_topic(self, name: str, settings: TopicSettings = TOPIC_DEFAULTS) -> Reply[TopicInfo]:
+        with self._lock:
+            info = _topic_info(self._engine.create_topic(name, settings, self._now_ns()))
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        return Reply(info, commit)
+
+    def get_topic(self, name: str) -> TopicInfo:
+        with self._lock:
+            return _topic_info(self._engine.topic(name))
+
+    def list_topics(self) -> list[TopicInfo]:
+        with self._lock:
+            return [_topic_info(topic) for _, topic in sorted(self._engine.topics.items())]
+
+    def delete_topic(self, name: str, *, clears_backlog: bool = False) -> Reply[None]:
+        with self._lock:
+            self._engine.delete_topic(name, clears_backlog=clears_backlog, now_ns=self._now_ns())
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        return Reply(None, commit)
+
+    # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create_subscription(
+        self, name: str, topic: str, settings: SubscriptionSettings = SUBSCRIPTION_DEFAULTS
+    ) -> Reply[SubscriptionInfo]:
+        with self._lock:
+            info = _subscription_info(self._engine.create_subscription(name, topic, settings, self._now_ns()))
+            commit, _ = self._finish_operation()
+        return Reply(info, commit)
+
+    def get_subscription(self, name: str) -> SubscriptionInfo:
+        with self._lock:
+            return _subscription_info(self._engine.subscription(name))
+
+    def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
+        with self._lock:
+            subscriptions = self._engine.subscriptions if topic is None else self._engine.topic(topic).subscriptions
+            return [_subscription_info(subscription) for _, subscription in sorted(subscriptions.items())]
+
+    def delete_subscription(self, name: str) -> Reply[None]:
+        with self._lock:
+            self._now_ns()
+            self._engine.delete_subscription(name)
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        return Reply(None, commit)
+
+    # ── work queues: a topic and a subscription of one name ─────────────────────────────────────────────────────────
+
+    def create_queue(self, name: str, settings: SubscriptionSettings) -> Reply[SubscriptionInfo]:
+        resource = QUEUE_PREFIX + name
+        with self._lock:
+            now_ns = self._now_ns()
+            existing = self._engine.subscriptions.get(resource)
+            if existing is not None:
+                if existing.settings != settings:
+                    raise QueueExists(f"Queue already exists with other settings: {name}")
+                return Reply(_subscription_info(existing), self._commit)
+            self._engine.create_topic(resource, TopicSettings(), now_ns)
+            info = _subscription_info(self._engine.create_subscription(resource, resource, settings, now_ns))
+            commit, _ = self._finish_operation()
+        return Reply(info, commit)
+
+    def delete_queue(self, name: str) -> Reply[None]:
+        resource = QUEUE_PREFIX + name
+        with self._lock:
+            now_ns = self._now_ns()
+            if resource not in self._engine.subscriptions:
+                raise QueueNotFound(name)
+            self._engine.delete_subscription(resource)
+            self._engine.delete_topic(resource, clears_backlog=True, now_ns=now_ns)
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        return Reply(None, commit)
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, topic: str, drafts: Sequence[Draft]) -> Reply[list[str]]:
+        with self._lock:
+            ids = self._engine.publish(topic, drafts, self._now_ns())
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        return Reply(ids, commit)
+
+    def pull(
+        self,
+        subscription: str,
+        max_messages: int,
+        *,
+        max_bytes: int = 0,
+        ack_deadline_ns: int = 0,
+        consumer: str = "",
+    ) -> Reply[list[Delivery]]:
+        with self._lock:
+            deliveries = self._engine.pull(
+                subscription,
+                max_messages,
+                self._now_ns(),
+                max_bytes=max_bytes,
+                ack_deadline_ns=ack_deadline_ns,
+                consumer=consumer,
+            )
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        # a message is handed out only when its publication, and its lease, cannot be undone by a crash: else its id
+        # could name another message afterwards
+        return Reply(deliveries, commit if deliveries else COMMITTED)
+
+    def watch(self, subscription: str, callback: Callable[[], None]) -> Watch:
+        with self._lock:
+            state = self._engine.subscription(subscription)
+            watch = self._watches.add(subscription, callback)
+            has_some = state.waiting > 0
+        if has_some:
+            callback()
+        return watch
+
+    def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
+        return self._settle(subscription, lambda now_ns: self._engine.acknowledge(subscription, ack_ids, now_ns))
+
+    def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int) -> Reply[list[str]]:
+        return self._settle(
+            subscription,
+            lambda now_ns: self._engine.modify_ack_deadline(subscription, ack_ids, ack_deadline_ns, now_ns),
+        )
+
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
+        return self._settle(subscription, lambda now_ns: self._engine.release(subscription, ack_ids, now_ns))
+
+    def reject(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
+        return self._settle(subscription, lambda now_ns: self._engine.reject(subscription, ack_ids, now_ns))
+
+    def _settle(self, name: str, operation: Callable[[int], list[str]]) -> Reply[list[str]]:
+        with self._lock:
+            stale = operation(self._now_ns())
+            commit, woken = self._finish_operation()
+            settings = self._engine.subscription(name).settings
+        _wake(woken)
+        # losing the acknowledgement of a plain subscription in a crash means a redelivery, which at-least-once allows
+        must_be_durable = settings.enable_exactly_once_delivery or settings.prioritised
+        return Reply(stale, commit if must_be_durable else COMMITTED)
+
+    # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def current_ack_id(self, subscription: str, message_id: str) -> str:
+        with self._lock:
+            return self._engine.current_ack_id(subscription, message_id, self._now_ns())
+
+    def outstanding(self, subscription: str, consumer: str) -> int:
+        with self._lock:
+            return self._engine.outstanding(self._engine.subscription(subscription), consumer)
+
+    def position(self, subscription: str, priority: int) -> int:
+        with self._lock:
+            return self._engine.position(self._engine.subscription(subscription), priority)
+
+    def statistics(self, subscription: str) -> Statistics:
+        with self._lock:
+            return self._engine.statistics(subscription, self._now_ns())
+
+    def peek(self, subscription: str, count: int) -> list[Message]:
+        with self._lock:
+            return self._engine.peek(subscription, count, self._now_ns())
+
+    def purge(self, subscription: str) -> Reply[tuple[int, int]]:
+        with self._lock:
+            purged = self._engine.purge(subscription, self._now_ns())
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        return Reply(purged, commit)
+
+    def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
+        with self._lock:
+            return self._engine.dead_letters(subscription, self._now_ns())
+
+    def retry_dead_letters(self, subscription: str, message_ids: Sequence[str] | None = None) -> Reply[int]:
+        with self._lock:
+            count = self._engine.retry_dead_letters(subscription, message_ids, self._now_ns())
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        return Reply(count, commit)
+
+    def purge_dead_letters(self, subscription: str) -> Reply[int]:
+        with self._lock:
+            self._now_ns()
+            count = self._engine.purge_dead_letters(subscription)
+            commit, woken = self._finish_operation()
+        _wake(woken)
+        return Reply(count, commit)
+
+    def log_bounds(self, topic: str) -> tuple[int, int]:
+        with self._lock:
+            number = self._engine.topic(topic).number
+        return self._store.log_bounds(number)
+
+    def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:
+        with self._lock:
+            number = self._engine.topic(topic).number
+        return self._store.read_log(number, first, last)
+
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            woken = self._watches.of(self._engine.subscriptions)
+        self._timer.close()
+        _wake(woken)
+        self._store.close()
+
+
+class _Forwarded:
+    """What is done when published dead letters are durable."""
+
+    __slots__ = ("_broker", "_commit", "_published")
+
+    def __init__(self, broker: LocalBroker, commit: Commit, published: dict[str, list[int]]) -> None:
+        self._broker, self._commit, self._published = broker, commit, published
+
+    def __call__(self) -> None:
+        self._broker.forwarded(self._commit, self._published)
+
+
+def _wake(watches: Sequence[SubscriptionWatch]) -> None:
+    """Outside the lock: a callback may do what it likes, and its failure is its own."""
+    for watch in watches:
+        try:
+            watch.wake()
+        except Exception:
+            _log.exception("a watch's callback failed")
+
+
+def _topic_info(topic: Topic) -> TopicInfo:
+    return TopicInfo(topic.name, topic.number, topic.settings, topic.created_ns, topic.log.next_sequence)
+
+
+def _subscription_info(subscription: Subscription) -> SubscriptionInfo:
+    return SubscriptionInfo(
+        subscription.name,
+        subscription.number,
+        subscription.topic.name,
+        subscription.settings,
+        subscription.created_ns,
+        subscription.detached,
+    )
+
+
+__all__ = ["QUEUE_PREFIX", "LocalBroker"]

@@ -1,0 +1,51 @@
+"""Who wants to be told when a subscription may have messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+
+class SubscriptionWatch:
+    """One wish; see `Broker.watch`."""
+
+    __slots__ = ("_callback", "_subscription", "_watches")
+
+    def __init__(self, watches: Watches, subscription: str, callback: Callable[[], None]) -> None:
+        self._watches = watches
+        self._subscription = subscription
+        self._callback = callback
+
+    def close(self) -> None:
+        """No call comes after this, save one under way in another thread. Idempotent."""
+        self._watches.remove(self._subscription, self)
+
+    def wake(self) -> None:
+        """Tell it."""
+        self._callback()
+
+
+class Watches:
+    """Watches by subscription. The broker's lock guards `add` and `remove`; waking works on a copy, outside it."""
+
+    def __init__(self) -> None:
+        self._by_subscription: dict[str, tuple[SubscriptionWatch, ...]] = {}
+
+    def add(self, subscription: str, callback: Callable[[], None]) -> SubscriptionWatch:
+        """Watch `subscription` until the watch is closed."""
+        watch = SubscriptionWatch(self, subscription, callback)
+        self._by_subscription[subscription] = (*self._by_subscription.get(subscription, ()), watch)
+        return watch
+
+    def remove(self, subscription: str, watch: SubscriptionWatch) -> None:
+        """Tell `watch` nothing more."""
+        left = tuple(other for other in self._by_subscription.get(subscription, ()) if other is not watch)
+        if left:
+            self._by_subscription[subscription] = left
+        else:
+            self._by_subscription.pop(subscription, None)
+
+    def of(self, subscriptions: Iterable[str]) -> list[SubscriptionWatch]:
+        """The watches of those subscriptions."""
+        if not self._by_subscription:
+            return []
+        return [watch for name in subscriptions for watch in self._by_subscription.get(name, ())]

@@ -1,0 +1,680 @@
+"""The broker as a deterministic machine: operations with an explicit `now_ns` in, facts out.
+
+Three rules keep live, recovery and simulation the same:
+
+1. State changes only inside the handler of a fact, reached through `_record` (live) or `replay` (recovery).
+2. An operation validates everything before its first `_record`; after that nothing may raise.
+3. Time comes in as `now_ns`; the next instant at which something happens by itself goes out as `next_deadline_ns`.
+
+No I/O, clock, randomness, threads or logging here; the broker puts a lock around it and a store behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from heliograph.engine import facts as f
+from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
+from heliograph.engine.facts import Fact, ReturnCause
+from heliograph.engine.leases import Lease, make_ack_id, parse_ack_ids
+from heliograph.engine.limits import check_draft
+from heliograph.engine.message import (
+    SEQUENCES_PER_TOPIC,
+    Delivery,
+    Draft,
+    Message,
+    message_id,
+    size_bytes,
+    split_message_id,
+    total_bytes,
+)
+from heliograph.engine.settings import SubscriptionSettings, TopicSettings
+from heliograph.engine.statistics import Statistics
+from heliograph.engine.subscription import Subscription
+from heliograph.engine.topic import Topic
+from heliograph.errors import (
+    AlreadyExists,
+    MessageNotFound,
+    QueueFull,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+
+# Up to this size a message without attributes or key cannot break any limit, and needs no check.
+_SURELY_SMALL_BYTES = 1024 * 1024
+
+
+class Engine:
+    """Topics, subscriptions and their messages.
+
+    After each call the caller takes the facts (`take_facts`) to make them durable, `woken` to tell who waits, and
+    `forwards` to publish dead letters to their topics.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
+        self.forwards: list[tuple[str, int]] = []  # (subscription, sequence) of dead letters to publish to their topic
+        self._by_number: dict[int, Subscription] = {}
+        self._number = 0  # the last that a topic or subscription got
+        self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
+        self._facts: list[Fact] = []
+        self._handlers: dict[type, Callable[[Any], Any]] = {
+            f.TopicCreated: self._on_topic_created,
+            f.TopicDeleted: self._on_topic_deleted,
+            f.SubscriptionCreated: self._on_subscription_created,
+            f.SubscriptionDeleted: self._on_subscription_deleted,
+            f.MessagesPublished: self._on_messages_published,
+            f.MessagesDropped: self._on_messages_dropped,
+            f.MessagesLeased: self._on_messages_leased,
+            f.LeasesExtended: self._on_leases_extended,
+            f.MessagesAcknowledged: self._on_messages_acknowledged,
+            f.MessagesReturned: self._on_messages_returned,
+            f.MessagesDeadLettered: self._on_messages_dead_lettered,
+            f.DeadLettersForwarded: self._on_dead_letters_dropped,
+            f.DeadLettersRetried: self._on_dead_letters_retried,
+            f.DeadLettersPurged: self._on_dead_letters_dropped,
+            f.MessagesPurged: self._on_messages_purged,
+        }
+
+    # ── facts ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _record(self, fact: Fact) -> Any:
+        self._facts.append(fact)
+        return self._handlers[type(fact)](fact)
+
+    def replay(self, fact: Fact) -> None:
+        """Apply a fact that happened before: recovery."""
+        self._handlers[type(fact)](fact)
+
+    def take_facts(self) -> list[Fact]:
+        """What happened since the last call, in order."""
+        facts, self._facts = self._facts, []
+        return facts
+
+    def recovered(self, now_ns: int) -> None:
+        """All facts are replayed: take up the work that time and dead letters left."""
+        for subscription in self.subscriptions.values():
+            if subscription.is_eager:
+                subscription.load(subscription.topic.log.next_sequence)
+            self._schedule(subscription)
+            policy = subscription.settings.dead_letter_policy
+            if policy is not None and policy.topic is not None:
+                self.forwards += [(subscription.name, sequence) for sequence in subscription.dead]
+        self.tick(now_ns)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def next_deadline_ns(self) -> int | None:
+        """Call `tick` then, at the latest."""
+        return self._timers[0][0] if self._timers else None
+
+    def tick(self, now_ns: int) -> None:
+        """Let happen what is due: leases end, delays pass, messages expire. Every operation does it first."""
+        timers = self._timers
+        while timers and timers[0][0] <= now_ns:
+            instant, number = heappop(timers)
+            subscription = self._by_number.get(number)
+            if subscription is not None and subscription.scheduled_ns == instant:
+                subscription.scheduled_ns = 0
+                self._tick_subscription(subscription, now_ns)
+                self._schedule(subscription)
+
+    def _tick_subscription(self, subscription: Subscription, now_ns: int) -> None:
+        ended = subscription.leases.due(now_ns)
+        if ended:
+            self._fail(subscription, ended, ReturnCause.EXPIRED, now_ns)
+        expired = subscription.expired(now_ns)
+        if expired:
+            self._expire(subscription, expired, now_ns)
+        if subscription.promote(now_ns):
+            self.woken.add(subscription.name)
+
+    def _expire(self, subscription: Subscription, sequences: list[int], now_ns: int) -> None:
+        if subscription.settings.dead_letter_policy is None:
+            self._record(f.MessagesPurged(subscription.name, sequences))
+        else:
+            reason = DeadLetterReason.TTL_EXPIRED
+            self._record(f.MessagesDeadLettered(subscription.name, sequences, reason, now_ns, None))
+
+    def _schedule(self, subscription: Subscription) -> None:
+        deadline = subscription.next_deadline_ns()
+        if deadline is not None and (not subscription.scheduled_ns or deadline < subscription.scheduled_ns):
+            subscription.scheduled_ns = deadline
+            heappush(self._timers, (deadline, subscription.number))
+
+    # ── topics and subscriptions ────────────────────────────────────────────────────────────────────────────────────
+
+    def topic(self, name: str) -> Topic:
+        """Raises: TopicNotFound."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        return topic
+
+    def subscription(self, name: str) -> Subscription:
+        """Raises: SubscriptionNotFound."""
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(name)
+        return subscription
+
+    def create_topic(self, name: str, settings: TopicSettings, now_ns: int) -> Topic:
+        """Raises: AlreadyExists."""
+        if name in self.topics:
+            raise AlreadyExists(f"Topic already exists: {name}")
+        self._record(f.TopicCreated(name, self._number + 1, settings, now_ns))
+        return self.topics[name]
+
+    def _on_topic_created(self, fact: f.TopicCreated) -> None:
+        self._number = fact.number
+        self.topics[fact.name] = Topic(fact.name, fact.number, fact.settings, fact.created_ns)
+
+    def delete_topic(self, name: str, *, clears_backlog: bool, now_ns: int) -> None:
+        """Raises: TopicNotFound."""
+        self.topic(name)
+        self.tick(now_ns)
+        self._record(f.TopicDeleted(name, clears_backlog))
+
+    def _on_topic_deleted(self, fact: f.TopicDeleted) -> None:
+        topic = self.topics.pop(fact.name)
+        topic.deleted = True
+        for subscription in topic.subscriptions.values():
+            subscription.detached = True
+            if fact.clears_backlog:
+                subscription.clear()
+            self.woken.add(subscription.name)
+
+    def create_subscription(self, name: str, topic: str, settings: SubscriptionSettings, now_ns: int) -> Subscription:
+        """Raises: AlreadyExists, TopicNotFound."""
+        self.topic(topic)
+        if name in self.subscriptions:
+            raise AlreadyExists(f"Subscription already exists: {name}")
+        self._record(f.SubscriptionCreated(name, self._number + 1, topic, settings, now_ns))
+        return self.subscriptions[name]
+
+    def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
+        self._number = fact.number
+        topic = self.topics[fact.topic]
+        subscription = Subscription(fact.name, fact.number, topic, fact.settings, fact.created_ns)
+        self.subscriptions[fact.name] = topic.subscriptions[fact.name] = subscription
+        self._by_number[fact.number] = subscription
+
+    def delete_subscription(self, name: str) -> None:
+        """Raises: SubscriptionNotFound."""
+        self.subscription(name)
+        self._record(f.SubscriptionDeleted(name))
+
+    def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:
+        subscription = self.subscriptions.pop(fact.name)
+        subscription.clear()
+        del self._by_number[subscription.number]
+        del subscription.topic.subscriptions[fact.name]
+        self.woken.add(fact.name)
+
+    # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, topic_name: str, drafts: Sequence[Draft], now_ns: int) -> list[str]:
+        """All or nothing; the message ids, in order.
+
+        Raises:
+            TopicNotFound, InvalidArgument, MessageTooLarge.
+            QueueFull: a subscription whose capacity refuses has no room for all of them.
+        """
+        topic = self.topic(topic_name)
+        for draft in drafts:
+            if draft.attributes or draft.ordering_key or draft.extras or len(draft.data) > _SURELY_SMALL_BYTES:
+                check_draft(draft)
+        self.tick(now_ns)
+        if not drafts:
+            return []
+        self._check_room(topic, drafts)
+        return self._append(topic, drafts, now_ns)
+
+    def publish_dead_letters(self, topic_name: str, drafts: Sequence[Draft], now_ns: int) -> list[str]:
+        """As `publish`, for messages that were accepted once: no limit, no full queue may hold them back now.
+
+        Raises:
+            TopicNotFound.
+        """
+        return self._append(self.topic(topic_name), drafts, now_ns)
+
+    def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
+        first = topic.log.next_sequence
+        messages = [
+            Message(sequence, d.publish_time_ns or now_ns, d.data, d.attributes, d.ordering_key, d.extras)
+            for sequence, d in enumerate(drafts, first)
+        ]
+        self._record(f.MessagesPublished(topic.name, topic.number, messages))
+        for subscription in topic.subscriptions.values():
+            if subscription.is_eager:
+                self._receive(subscription, messages)
+        base = topic.number * SEQUENCES_PER_TOPIC
+        return [str(base + sequence) for sequence in range(first, first + len(messages))]
+
+    def _check_room(self, topic: Topic, drafts: Sequence[Draft]) -> None:
+        for subscription in topic.subscriptions.values():
+            capacity = subscription.settings.capacity
+            if capacity is None or not capacity.refuse:
+                continue
+            if subscription.waiting + subscription.delayed + len(drafts) > capacity.messages:
+                raise QueueFull(subscription.name, capacity.messages)
+            if capacity.bytes:
+                waiting_bytes = subscription.held_bytes - subscription.outstanding_bytes
+                if waiting_bytes + sum([size_bytes(draft) for draft in drafts]) > capacity.bytes:
+                    raise QueueFull(subscription.name, capacity.messages)
+
+    def _receive(self, subscription: Subscription, messages: list[Message]) -> None:
+        capacity = subscription.settings.capacity
+        if capacity is not None and not capacity.refuse:
+            kept = _fitting(subscription, messages)
+            if kept < len(messages):
+                dropped = [message.sequence for message in messages[kept:]]
+                self._record(f.MessagesDropped(subscription.name, dropped))
+        subscription.load(messages[-1].sequence)
+        self._schedule(subscription)
+
+    def _on_messages_published(self, fact: f.MessagesPublished) -> None:
+        topic, messages = self.topics[fact.topic], fact.messages
+        if len(messages) <= fact.last_sequence - fact.first_sequence:
+            messages = _with_trimmed(fact)
+        topic.log.append(messages, len(topic.subscriptions))
+        if topic.plain and any(message.extras is not None for message in messages):
+            topic.plain = False
+        for subscription in topic.subscriptions.values():
+            subscription.totals.published += len(messages)
+        self.woken.update(topic.subscriptions)
+
+    def _on_messages_dropped(self, fact: f.MessagesDropped) -> None:
+        self.subscriptions[fact.subscription].skip(fact.sequences)
+
+    # ── delivering ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pull(
+        self,
+        subscription_name: str,
+        max_messages: int,
+        now_ns: int,
+        *,
+        max_bytes: int = 0,
+        ack_deadline_ns: int = 0,
+        consumer: str = "",
+    ) -> list[Delivery]:
+        """Lease up to `max_messages` ready ones, in the order of delivery; see `Broker.pull` for the bounds.
+
+        Raises:
+            SubscriptionNotFound.
+        """
+        subscription = self.subscription(subscription_name)
+        self.tick(now_ns)
+        sequences = self._select(subscription, max_messages, max_bytes, consumer, now_ns)
+        if not sequences:
+            return []
+        deadline_ns = now_ns + (ack_deadline_ns or subscription.settings.ack_deadline_ns)
+        lease_number = subscription.lease_number + 1
+        fact = f.MessagesLeased(subscription.name, lease_number, sequences, now_ns, deadline_ns, consumer)
+        messages: list[Message] = self._record(fact)
+        self._schedule(subscription)
+        base, number, failures = (
+            subscription.topic.number * SEQUENCES_PER_TOPIC,
+            subscription.number,
+            subscription.failures,
+        )
+        return [
+            Delivery(
+                message,
+                str(base + message.sequence),
+                make_ack_id(number, message.sequence, lease_number),
+                failures.get(message.sequence, 0) + 1 if failures else 1,
+                deadline_ns,
+            )
+            for message in messages
+        ]
+
+    def _select(
+        self, subscription: Subscription, max_messages: int, max_bytes: int, consumer: str, now_ns: int
+    ) -> list[int]:
+        """What a pull may take now, within every bound there is."""
+        settings = subscription.settings
+        if settings.outstanding_messages_max:
+            max_messages = min(max_messages, settings.outstanding_messages_max - len(subscription.leases))
+        if settings.prefetch and consumer:
+            max_messages = min(max_messages, settings.prefetch - self.outstanding(subscription, consumer))
+        if settings.outstanding_bytes_max:
+            room = settings.outstanding_bytes_max - subscription.outstanding_bytes
+            if room <= 0:
+                return []
+            max_bytes = min(max_bytes, room) if max_bytes else room
+        if max_messages <= 0:
+            return []
+        self._load(subscription, max_messages, now_ns)
+        sequences = subscription.first(max_messages, now_ns)
+        if not max_bytes:
+            return sequences
+        # a large message never blocks for ever: where nothing is outstanding, the first goes alone
+        alone_allowed = not settings.outstanding_bytes_max or not len(subscription.leases)
+        return _within(subscription, sequences, max_bytes, alone_allowed=alone_allowed)
+
+    def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
+        """Have `count` ready messages, if there are so many. Eager subscriptions have all of theirs already."""
+        head = subscription.topic.log.next_sequence
+        while subscription.backlog.count < count and subscription.next_sequence < head:
+            subscription.load(subscription.next_sequence + count - subscription.backlog.count - 1)
+            expired = subscription.expired(now_ns)
+            if expired:
+                self._expire(subscription, expired, now_ns)
+            subscription.promote(now_ns)
+        self._schedule(subscription)
+
+    def _on_messages_leased(self, fact: f.MessagesLeased) -> list[Message]:
+        lease = Lease(fact.lease_number, fact.deadline_ns, fact.leased_ns, fact.consumer)
+        return self.subscriptions[fact.subscription].lease(fact.sequences, lease)
+
+    def outstanding(self, subscription: Subscription, consumer: str) -> int:
+        """How many messages a named consumer holds."""
+        return (subscription.leases.by_consumer or {}).get(consumer, 0)
+
+    # ── settling ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _current(
+        self, subscription_name: str, ack_ids: Sequence[str], now_ns: int
+    ) -> tuple[Subscription, list[int], list[str]]:
+        """The sequences whose current lease `ack_ids` name, and the ids that are not current any more.
+
+        Raises:
+            SubscriptionNotFound.
+            InvalidAckId: some are malformed; nothing is settled then.
+        """
+        subscription = self.subscription(subscription_name)
+        parsed = parse_ack_ids(ack_ids)
+        self.tick(now_ns)
+        by_sequence, own = subscription.leases.by_sequence, subscription.number
+        current: dict[int, None] = {}
+        stale: list[str] = []
+        for ack_id, (number, sequence, lease_number) in zip(ack_ids, parsed, strict=True):
+            lease = by_sequence.get(sequence)
+            if lease is None or lease.number != lease_number or number != own or sequence in current:
+                stale.append(ack_id)
+            else:
+                current[sequence] = None
+        return subscription, list(current), stale
+
+    def acknowledge(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> list[str]:
+        """The messages are done. Returns the ids that were not current; raises as `_current`."""
+        subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
+        if sequences:
+            self._record(f.MessagesAcknowledged(subscription.name, sequences))
+            self._schedule_following(subscription)
+        return stale
+
+    def _schedule_following(self, subscription: Subscription) -> None:
+        """Messages are done, and the next of their keys may have a delay of their own."""
+        if subscription.settings.enable_message_ordering:
+            self._schedule(subscription)
+
+    def _on_messages_acknowledged(self, fact: f.MessagesAcknowledged) -> None:
+        subscription = self.subscriptions[fact.subscription]
+        subscription.acknowledge(fact.sequences)
+        self.woken.add(fact.subscription)  # a key's next message, or room under a flow control limit
+
+    def modify_ack_deadline(
+        self, subscription_name: str, ack_ids: Sequence[str], ack_deadline_ns: int, now_ns: int
+    ) -> list[str]:
+        """The leases now end at `now_ns + ack_deadline_ns`; 0 gives the messages back as failed. Returns and raises as
+        `acknowledge`."""
+        subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
+        if sequences and ack_deadline_ns == 0:
+            self._fail(subscription, sequences, ReturnCause.NACKED, now_ns)
+        elif sequences:
+            for lease_number, group in _by_lease_number(subscription, sequences).items():
+                self._record(f.LeasesExtended(subscription.name, lease_number, group, now_ns + ack_deadline_ns))
+        self._schedule(subscription)
+        return stale
+
+    def _on_leases_extended(self, fact: f.LeasesExtended) -> None:
+        self.subscriptions[fact.subscription].leases.extend(fact.sequences, fact.deadline_ns)
+
+    def release(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> list[str]:
+        """Back to their place at once, not counted as a failure. Returns and raises as `acknowledge`."""
+        subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
+        if sequences:
+            self._fail(subscription, sequences, ReturnCause.RELEASED, now_ns)
+        return stale
+
+    def reject(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> list[str]:
+        """Given up at once; gone where there is no dead letter policy. Returns and raises as `acknowledge`."""
+        subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
+        if sequences and subscription.settings.dead_letter_policy is None:
+            self._record(f.MessagesAcknowledged(subscription.name, sequences))
+        elif sequences:
+            reason = DeadLetterReason.EXPLICIT_NACK
+            self._record(f.MessagesDeadLettered(subscription.name, sequences, reason, now_ns, ReturnCause.NACKED))
+        self._schedule_following(subscription)
+        return stale
+
+    def _fail(self, subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> None:
+        """Leased messages come back: to wait again, after their backoff, or to be given up."""
+        returned: list[int] = []
+        available_at_ns: list[int] = []
+        spent: list[int] = []
+        expired: list[int] = []
+        for sequence in sequences:
+            if 0 < subscription.expires_at_ns(sequence) <= now_ns:
+                expired.append(sequence)
+            elif cause is not ReturnCause.RELEASED and self._is_spent(subscription, sequence):
+                spent.append(sequence)
+            else:
+                returned.append(sequence)
+                available_at_ns.append(self._available_at_ns(subscription, sequence, cause, now_ns))
+        if expired and subscription.settings.dead_letter_policy is None:
+            returned += expired  # they come back before they go, as any that waits
+            available_at_ns += [0] * len(expired)
+        if not any(available_at_ns):
+            available_at_ns = []
+        if returned:
+            self._record(f.MessagesReturned(subscription.name, returned, available_at_ns, cause))
+        self._give_up(subscription, spent, expired, cause, now_ns)
+        self._schedule(subscription)
+
+    def _give_up(
+        self, subscription: Subscription, spent: list[int], expired: list[int], cause: ReturnCause, now_ns: int
+    ) -> None:
+        name = subscription.name
+        if spent:
+            reason = DeadLetterReason.MAX_RETRIES_EXCEEDED
+            self._record(f.MessagesDeadLettered(name, spent, reason, now_ns, cause))
+        if expired and subscription.settings.dead_letter_policy is not None:
+            self._record(f.MessagesDeadLettered(name, expired, DeadLetterReason.TTL_EXPIRED, now_ns, cause))
+        elif expired:
+            self._record(f.MessagesPurged(name, expired))
+
+    def _is_spent(self, subscription: Subscription, sequence: int) -> bool:
+        """Whether this failure is the last one that the message may have."""
+        policy = subscription.settings.dead_letter_policy
+        if policy is None:
+            return False
+        extras = subscription.topic.log[sequence].extras
+        limit = extras.max_delivery_attempts if extras is not None else 0
+        return subscription.attempt(sequence) >= (limit or policy.max_delivery_attempts)
+
+    def _available_at_ns(self, subscription: Subscription, sequence: int, cause: ReturnCause, now_ns: int) -> int:
+        policy = subscription.settings.retry_policy
+        if policy is None or cause is ReturnCause.RELEASED:
+            return 0
+        backoff_ns = policy.backoff_ns(subscription.attempt(sequence))
+        return now_ns + backoff_ns if backoff_ns else 0
+
+    def _on_messages_returned(self, fact: f.MessagesReturned) -> None:
+        self.subscriptions[fact.subscription].put_back(fact.sequences, fact.available_at_ns, fact.cause)
+        self.woken.add(fact.subscription)
+
+    def _on_messages_dead_lettered(self, fact: f.MessagesDeadLettered) -> None:
+        subscription = self.subscriptions[fact.subscription]
+        subscription.give_up(fact.sequences, fact.reason, fact.dead_lettered_ns, fact.cause)
+        policy = subscription.settings.dead_letter_policy
+        if policy is not None and policy.topic is not None:
+            self.forwards += [(fact.subscription, sequence) for sequence in fact.sequences]
+        self.woken.add(fact.subscription)
+
+    # ── by message id: queues ───────────────────────────────────────────────────────────────────────────────────────
+
+    def current_ack_id(self, subscription_name: str, id_of_message: str, now_ns: int) -> str:
+        """The ack id of the current lease on a message.
+
+        Raises:
+            SubscriptionNotFound, MessageNotFound: nobody holds it.
+        """
+        subscription = self.subscription(subscription_name)
+        self.tick(now_ns)
+        topic_number, sequence = split_message_id(id_of_message)
+        lease = subscription.leases.by_sequence.get(sequence)
+        if lease is None or topic_number != subscription.topic.number:
+            raise MessageNotFound(id_of_message)
+        return make_ack_id(subscription.number, sequence, lease.number)
+
+    def position(self, subscription: Subscription, priority: int) -> int:
+        """Ready messages of equal or higher priority."""
+        counts = subscription.backlog.counts()
+        return sum(count for band, count in counts.items() if band >= priority)
+
+    def purge(self, subscription_name: str, now_ns: int) -> tuple[int, int]:
+        """Ready and delayed messages go, leased ones stay. Returns (ready, delayed). Raises: SubscriptionNotFound."""
+        subscription = self.subscription(subscription_name)
+        self.tick(now_ns)
+        delayed = subscription.delayed
+        sequences = sorted(subscription.waiting_sequences())
+        if sequences:
+            self._record(f.MessagesPurged(subscription.name, sequences))
+            self._schedule_following(subscription)
+        return len(sequences) - delayed, delayed
+
+    def _on_messages_purged(self, fact: f.MessagesPurged) -> None:
+        self.subscriptions[fact.subscription].purge(fact.sequences)
+        self.woken.add(fact.subscription)
+
+    def peek(self, subscription_name: str, count: int, now_ns: int) -> list[Message]:
+        """What would be delivered next, without a lease. Raises: SubscriptionNotFound."""
+        subscription = self.subscription(subscription_name)
+        self.tick(now_ns)
+        self._load(subscription, count, now_ns)
+        return subscription.topic.log.select(subscription.first(count, now_ns))
+
+    # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dead_letters(self, subscription_name: str, now_ns: int) -> list[tuple[DeadLetter, Message]]:
+        """Those that the subscription keeps, oldest first. Raises: SubscriptionNotFound."""
+        subscription = self.subscription(subscription_name)
+        self.tick(now_ns)
+        return [(letter, subscription.topic.log[letter.sequence]) for letter in subscription.dead.values()]
+
+    def forwarded(self, subscription_name: str, sequences: Sequence[int]) -> None:
+        """These are durable in their dead letter topic."""
+        subscription = self.subscriptions.get(subscription_name)
+        left = [sequence for sequence in sequences if subscription is not None and sequence in subscription.dead]
+        if left:
+            self._record(f.DeadLettersForwarded(subscription_name, left))
+
+    def retry_dead_letters(self, subscription_name: str, message_ids: Sequence[str] | None, now_ns: int) -> int:
+        """Back to the waiting. Returns how many. Raises: SubscriptionNotFound, MessageNotFound."""
+        subscription = self.subscription(subscription_name)
+        self.tick(now_ns)
+        sequences = list(subscription.dead) if message_ids is None else self._dead_by_id(subscription, message_ids)
+        if sequences:
+            expiries = [_fresh_expiry_ns(subscription, sequence, now_ns) for sequence in sequences]
+            self._record(f.DeadLettersRetried(subscription.name, sequences, expiries, now_ns))
+            self._schedule(subscription)
+        return len(sequences)
+
+    def _dead_by_id(self, subscription: Subscription, message_ids: Sequence[str]) -> list[int]:
+        sequences: dict[int, None] = {}
+        for id_of_message in message_ids:
+            topic_number, sequence = split_message_id(id_of_message)
+            if topic_number != subscription.topic.number or sequence not in subscription.dead:
+                raise MessageNotFound(id_of_message)
+            sequences[sequence] = None
+        return list(sequences)
+
+    def _on_dead_letters_retried(self, fact: f.DeadLettersRetried) -> None:
+        self.subscriptions[fact.subscription].revive(fact.sequences, fact.expires_at_ns, fact.retried_ns)
+        self.woken.add(fact.subscription)
+
+    def purge_dead_letters(self, subscription_name: str) -> int:
+        """Returns how many. Raises: SubscriptionNotFound."""
+        subscription = self.subscription(subscription_name)
+        sequences = list(subscription.dead)
+        if sequences:
+            self._record(f.DeadLettersPurged(subscription.name, sequences))
+        return len(sequences)
+
+    def _on_dead_letters_dropped(self, fact: f.DeadLettersForwarded | f.DeadLettersPurged) -> None:
+        self.subscriptions[fact.subscription].drop_dead(fact.sequences)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def statistics(self, subscription_name: str, now_ns: int) -> Statistics:
+        """Raises: SubscriptionNotFound."""
+        subscription = self.subscription(subscription_name)
+        self.tick(now_ns)
+        return subscription.statistics()
+
+
+def _with_trimmed(fact: f.MessagesPublished) -> list[Message]:
+    """In recovery: trimmed messages were settled by everybody, and the facts that follow say so; until then empty ones
+    stand in their places."""
+    if not fact.first_sequence:
+        return fact.messages
+    left = fact.messages[0].sequence if fact.messages else fact.last_sequence + 1
+    return [Message(sequence, 0, b"") for sequence in range(fact.first_sequence, left)] + fact.messages
+
+
+def _fitting(subscription: Subscription, messages: list[Message]) -> int:
+    """How many of the newcomers the capacity has room for: a prefix of them."""
+    capacity = subscription.settings.capacity
+    assert capacity is not None
+    # the newcomers are in the log already, and not loaded yet
+    room = capacity.messages - (subscription.held - len(messages))
+    room_bytes = capacity.bytes - subscription.held_bytes
+    if room >= len(messages) and total_bytes(messages) <= room_bytes:
+        return len(messages)
+    kept = 0
+    for message in messages[: max(room, 0)]:
+        room_bytes -= total_bytes([message])
+        if room_bytes < 0:
+            break
+        kept += 1
+    return kept
+
+
+def _within(subscription: Subscription, sequences: list[int], max_bytes: int, *, alone_allowed: bool) -> list[int]:
+    """The longest prefix of at most `max_bytes`; where allowed, a first message that is larger by itself."""
+    log = subscription.topic.log
+    for index, sequence in enumerate(sequences):
+        max_bytes -= total_bytes([log[sequence]])
+        if max_bytes < 0:
+            return sequences[:index] if index or not alone_allowed else sequences[:1]
+    return sequences
+
+
+def _by_lease_number(subscription: Subscription, sequences: Sequence[int]) -> dict[int, list[int]]:
+    groups: dict[int, list[int]] = {}
+    for sequence in sequences:
+        groups.setdefault(subscription.leases.by_sequence[sequence].number, []).append(sequence)
+    return groups
+
+
+def _fresh_expiry_ns(subscription: Subscription, sequence: int, now_ns: int) -> int:
+    """A dead letter keeps its expiry (TTL counts from the first publish); one that died of it, or would do so at once,
+    gets the same span again (queue-protocol.md)."""
+    message = subscription.topic.log[sequence]
+    expires_at_ns = subscription.first_expiry_ns(message)
+    if not expires_at_ns:
+        return 0
+    if subscription.dead[sequence].reason is not DeadLetterReason.TTL_EXPIRED and expires_at_ns > now_ns:
+        return expires_at_ns
+    return now_ns + expires_at_ns - message.publish_time_ns
+
+
+__all__ = ["Engine", "message_id"]

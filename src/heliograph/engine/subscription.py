@@ -1,0 +1,439 @@
+"""A subscription: a position in its topic's log, and what it has loaded from there.
+
+Every message of the log from the subscription's creation on is, for it, in exactly one state: not loaded yet (from
+`next_sequence` on), ready, waiting for its ordering key's turn, delayed, leased, a dead letter, or gone. The methods
+here are the moves between those states, one for each fact; `engine.py` decides which fact happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from heliograph.engine.backlog import Backlog
+from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
+from heliograph.engine.facts import ReturnCause
+from heliograph.engine.leases import Lease, Leases
+from heliograph.engine.limits import PRIORITY_MAX
+from heliograph.engine.message import Message, size_bytes, total_bytes
+from heliograph.engine.ordering import OrderingKeys
+from heliograph.engine.schedule import Schedule
+from heliograph.engine.settings import SubscriptionSettings
+from heliograph.engine.statistics import Statistics, Totals
+from heliograph.engine.topic import Topic
+
+
+class Subscription:
+    """State of one subscription.
+
+    Args:
+        name: opaque to the engine.
+        number: never reused; ack ids begin with it.
+        topic: whose log it reads; it keeps it when the topic is deleted.
+        settings: see `SubscriptionSettings`.
+        created_ns: nanoseconds since the epoch.
+    """
+
+    __slots__ = (
+        "_delayed",
+        "_expires",
+        "_keys",
+        "_revived_ns",
+        "backlog",
+        "created_ns",
+        "dead",
+        "detached",
+        "failures",
+        "held_bytes",
+        "lease_number",
+        "leases",
+        "name",
+        "next_sequence",
+        "number",
+        "outstanding_bytes",
+        "scheduled_ns",
+        "settings",
+        "topic",
+        "totals",
+    )
+
+    def __init__(self, name: str, number: int, topic: Topic, settings: SubscriptionSettings, created_ns: int) -> None:
+        self.name = name
+        self.number = number
+        self.topic = topic
+        self.settings = settings
+        self.created_ns = created_ns
+        self.detached = False
+        self.next_sequence = topic.log.next_sequence
+        self.backlog = Backlog()
+        self.leases = Leases()
+        self.lease_number = 0  # of the latest hand-out
+        self.failures: dict[int, int] = {}  # of messages handed out before; a hand-out taken back counts no failure
+        self.dead: dict[int, DeadLetter] = {}  # oldest first
+        self.totals = Totals()
+        self.outstanding_bytes = 0
+        self.held_bytes = 0  # kept only where a capacity bounds it
+        self.scheduled_ns = 0  # the engine's timer entry; 0 = none
+        # what few subscriptions need is made when it is needed: ten thousand of them shall cost little
+        self._keys: OrderingKeys | None = OrderingKeys() if settings.enable_message_ordering else None
+        self._delayed: Schedule | None = None
+        self._expires: Schedule | None = None
+        self._revived_ns: dict[int, int] | None = None  # where priorities age: when dead letters came back
+
+    # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether messages are loaded as they are published: where priorities, delays or a capacity must be known."""
+        return self.settings.prioritised or self.settings.capacity is not None or self.settings.ttl_ns > 0
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are ready, or wait for their key's turn, or are not loaded yet."""
+        keys = self._keys.waiting if self._keys is not None else 0
+        return self.backlog.count + keys + self.topic.log.next_sequence - self.next_sequence
+
+    @property
+    def delayed(self) -> int:
+        """Messages that wait for their time."""
+        return len(self._delayed) if self._delayed is not None else 0
+
+    @property
+    def held(self) -> int:
+        """Messages waiting, delayed or leased."""
+        return self.waiting + self.delayed + len(self.leases)
+
+    def attempt(self, sequence: int) -> int:
+        """Which delivery the next, or the current, one is: from 1."""
+        return self.failures.get(sequence, 0) + 1
+
+    def expires_at_ns(self, sequence: int) -> int:
+        """When the message expires; 0 = never."""
+        return self._expires.instant_ns(sequence) if self._expires is not None else 0
+
+    def priority_of(self, message: Message) -> int:
+        """Its band here."""
+        if not self.settings.prioritised:
+            return 0
+        return self.settings.default_priority if message.extras is None else message.extras.priority
+
+    # ── loading from the log ────────────────────────────────────────────────────────────────────────────────────────
+
+    def load(self, last: int) -> None:
+        """Take in the messages up to sequence `last`. A pure function of the log, so it needs no fact."""
+        first = self.next_sequence
+        last = min(last, self.topic.log.next_sequence - 1)
+        if first > last:
+            return
+        self.next_sequence = last + 1
+        if self.topic.plain and self._keys is None and not self.is_eager:
+            self.backlog.extend(range(first, last + 1))
+            return
+        for message in self.topic.log.held(first, last):
+            if self.settings.capacity is not None:
+                self.held_bytes += size_bytes(message)
+            self._note_expiry(message)
+            if (
+                self._keys is None
+                or not message.ordering_key
+                or self._keys.admit(message.ordering_key, message.sequence)
+            ):
+                self._wait_for_time(message)
+
+    def first_expiry_ns(self, message: Message) -> int:
+        """When it expires, counted from its publication; 0 = never."""
+        expires_at_ns = message.extras.expires_at_ns if message.extras is not None else 0
+        if not expires_at_ns and self.settings.ttl_ns:
+            return message.publish_time_ns + self.settings.ttl_ns
+        return expires_at_ns
+
+    def _note_expiry(self, message: Message) -> None:
+        expires_at_ns = self.first_expiry_ns(message)
+        if expires_at_ns:
+            self._expire_at(message.sequence, expires_at_ns)
+
+    def _expire_at(self, sequence: int, expires_at_ns: int) -> None:
+        if self._expires is None:
+            self._expires = Schedule()
+        self._expires.add(sequence, expires_at_ns)
+
+    def _wait_for_time(self, message: Message) -> None:
+        """It has its key's turn, if it has a key; now it waits for its own time, if it has one."""
+        if message.extras is not None and message.extras.available_at_ns:
+            self._delay(message.sequence, message.extras.available_at_ns)
+        else:
+            self.backlog.add(message.sequence, self.priority_of(message))
+
+    def _delay(self, sequence: int, available_at_ns: int) -> None:
+        if self._delayed is None:
+            self._delayed = Schedule()
+        self._delayed.add(sequence, available_at_ns)
+
+    def skip(self, sequences: Sequence[int]) -> None:
+        """MessagesDropped: the newest in the log never reach this subscription."""
+        self.load(sequences[0] - 1)
+        self.next_sequence = sequences[-1] + 1
+        self.topic.log.release(sequences)
+        self.totals.dropped += len(sequences)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def promote(self, now_ns: int) -> bool:
+        """Delayed messages whose time has come are ready. True if there were any. No fact: time alone decides it."""
+        if self._delayed is None:
+            return False
+        sequences = self._delayed.due(now_ns)
+        for sequence in sequences:
+            self._delayed.remove(sequence)
+            self.backlog.add(sequence, self.priority_of(self.topic.log[sequence]))
+        return bool(sequences)
+
+    def expired(self, now_ns: int) -> list[int]:
+        """Waiting messages past their expiry, wherever they stand; leased ones are looked at when they come back."""
+        if self._expires is None:
+            return []
+        leased = self.leases.by_sequence
+        return sorted([sequence for sequence in self._expires.due(now_ns) if sequence not in leased])
+
+    def next_deadline_ns(self) -> int | None:
+        """The next instant at which something here may change by itself."""
+        deadline_ns = self.leases.next_deadline_ns()
+        for schedule in (self._delayed, self._expires):
+            instant_ns = schedule.next_ns() if schedule is not None else None
+            if instant_ns is not None and (deadline_ns is None or instant_ns < deadline_ns):
+                deadline_ns = instant_ns
+        return deadline_ns
+
+    # ── what comes next ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def first(self, count: int, now_ns: int) -> list[int]:
+        """Up to `count` ready messages in the order of delivery: the highest priority first, then the oldest."""
+        if not self.settings.priority_aging_ns or not self.settings.prioritised:
+            return self.backlog.first(count)
+        period_ns = self.settings.priority_aging_ns
+
+        def band_of(sequence: int, priority: int) -> int:
+            waited_ns = max(now_ns - self._waits_since_ns(sequence), 0)
+            return min(priority + waited_ns // period_ns, PRIORITY_MAX)
+
+        return self.backlog.first_aged(count, band_of)
+
+    def _waits_since_ns(self, sequence: int) -> int:
+        """When it could first be delivered; leases and backoffs do not begin its age anew, a retry from the dead
+        letters does. A function of the log and of facts, so that recovery finds the same order."""
+        if self._revived_ns is not None and sequence in self._revived_ns:
+            return self._revived_ns[sequence]
+        message = self.topic.log[sequence]
+        available_at_ns = message.extras.available_at_ns if message.extras is not None else 0
+        return max(message.publish_time_ns, available_at_ns)
+
+    # ── the moves ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lease(self, sequences: Sequence[int], lease: Lease) -> list[Message]:
+        """MessagesLeased. Returns the messages."""
+        if sequences[-1] >= self.next_sequence or max(sequences) >= self.next_sequence:
+            self.load(max(sequences))
+        messages = self.topic.log.select(sequences)
+        if not self.backlog.take_first(sequences):
+            for message in messages:
+                self._take_waiting(message)
+        self.lease_number = lease.number
+        self.leases.grant(sequences, lease)
+        self.outstanding_bytes += total_bytes(messages)
+        self._count_hand_out(messages, lease.leased_ns)
+        return messages
+
+    def _count_hand_out(self, messages: Sequence[Message], now_ns: int) -> None:
+        totals, failures = self.totals, self.failures
+        totals.delivered += len(messages)
+        if failures:
+            first_time = [message for message in messages if message.sequence not in failures]
+            totals.redelivered += len(messages) - len(first_time)
+            messages = first_time
+        published_ns = [message.publish_time_ns for message in messages]
+        if 0 in published_ns:  # trimmed before this recovery, see `Totals`
+            published_ns = [instant_ns for instant_ns in published_ns if instant_ns]
+        totals.first_deliveries += len(published_ns)
+        totals.wait_ns += now_ns * len(published_ns) - sum(published_ns)
+
+    def _take_waiting(self, message: Message) -> None:
+        if self._delayed is None or not self._delayed.remove(message.sequence):
+            self.backlog.take(message.sequence, self.priority_of(message))
+
+    def _end_leases(self, sequences: Sequence[int]) -> list[Message]:
+        messages = self.topic.log.select(sequences)
+        self.leases.end(sequences)
+        self.outstanding_bytes -= total_bytes(messages)
+        return messages
+
+    def acknowledge(self, sequences: Sequence[int]) -> None:
+        """MessagesAcknowledged."""
+        messages = self._end_leases(sequences)
+        self.totals.acknowledged += len(sequences)
+        self._settle(messages)
+        self._leave(messages)
+
+    def put_back(self, sequences: Sequence[int], available_at_ns: Sequence[int], cause: ReturnCause) -> None:
+        """MessagesReturned."""
+        messages = self._end_leases(sequences)
+        self._count_failures(sequences, cause)
+        for index, message in enumerate(messages):
+            if available_at_ns and available_at_ns[index]:
+                self._delay(message.sequence, available_at_ns[index])
+            else:
+                self.backlog.add(message.sequence, self.priority_of(message))
+
+    def _count_failures(self, sequences: Sequence[int], cause: ReturnCause | None) -> None:
+        failures = self.failures
+        if cause is ReturnCause.RELEASED or cause is None:
+            for sequence in sequences:
+                failures.setdefault(sequence, 0)
+            return
+        for sequence in sequences:
+            failures[sequence] = failures.get(sequence, 0) + 1
+        if cause is ReturnCause.NACKED:
+            self.totals.nacked += len(sequences)
+        else:
+            self.totals.expired += len(sequences)
+
+    def give_up(
+        self, sequences: Sequence[int], reason: DeadLetterReason, now_ns: int, cause: ReturnCause | None
+    ) -> None:
+        """MessagesDeadLettered."""
+        if cause is None:
+            messages = self._withdraw(sequences)
+        else:
+            messages = self._end_leases(sequences)
+            self._count_failures(sequences, cause)
+        self.totals.dead_lettered += len(sequences)
+        for message in messages:
+            sequence = message.sequence
+            self.dead[sequence] = DeadLetter(sequence, reason, self.failures.get(sequence, 0), now_ns)
+        self._settle(messages, left_already=cause is None)
+        policy = self.settings.dead_letter_policy
+        if policy is not None and policy.topic is None and len(self.dead) > policy.kept_max:
+            oldest = list(islice(self.dead, len(self.dead) - policy.kept_max))
+            self.totals.dead_letters_dropped += len(oldest)
+            self.drop_dead(oldest)
+
+    def drop_dead(self, sequences: Sequence[int]) -> None:
+        """DeadLettersForwarded, DeadLettersPurged, and the oldest beyond the bound."""
+        for sequence in sequences:
+            del self.dead[sequence]
+        self.topic.log.release(sequences)
+
+    def revive(self, sequences: Sequence[int], expires_at_ns: Sequence[int], retried_ns: int) -> None:
+        """DeadLettersRetried. They go to their place; a key of theirs has moved on, so they wait for its turn."""
+        if self.settings.priority_aging_ns:
+            self._revived_ns = (self._revived_ns or {}) | dict.fromkeys(sequences, retried_ns)
+        for sequence, expiry in zip(sequences, expires_at_ns, strict=True):
+            if self.dead.pop(sequence).failures:
+                self.failures[sequence] = 0  # it was handed out before
+            message = self.topic.log[sequence]
+            if self.settings.capacity is not None:
+                self.held_bytes += size_bytes(message)
+            if expiry:
+                self._expire_at(sequence, expiry)
+            if self._keys is None or not message.ordering_key or self._keys.admit(message.ordering_key, sequence):
+                self.backlog.add(sequence, self.priority_of(message))
+
+    def purge(self, sequences: Sequence[int]) -> None:
+        """MessagesPurged: waiting messages that are gone."""
+        messages = self._withdraw(sequences)
+        self._settle(messages, left_already=True)
+        self._leave(messages)
+
+    def _withdraw(self, sequences: Sequence[int]) -> list[Message]:
+        """Take waiting messages out of wherever they wait, and let their keys go on."""
+        self.load(max(sequences))
+        messages = self.topic.log.select(sequences)
+        for message in messages:
+            key = message.ordering_key
+            if self._keys is None or not key:
+                self._take_waiting(message)
+            elif not self._keys.leave(key, message.sequence):
+                self._take_waiting(message)
+                self._pass_on(key)
+        return messages
+
+    def _settle(self, messages: Sequence[Message], *, left_already: bool = False) -> None:
+        """They are done here: forget what was kept about them, and let their keys go on."""
+        if self.failures:
+            for message in messages:
+                self.failures.pop(message.sequence, None)
+        if self._expires is not None:
+            for message in messages:
+                self._expires.remove(message.sequence)
+        if self._revived_ns:
+            for message in messages:
+                self._revived_ns.pop(message.sequence, None)
+        if self.settings.capacity is not None:
+            self.held_bytes -= total_bytes(messages)
+        if self._keys is not None and not left_already:
+            for message in messages:
+                if message.ordering_key:
+                    self._pass_on(message.ordering_key)
+
+    def _pass_on(self, key: str) -> None:
+        assert self._keys is not None
+        following = self._keys.pass_on(key)
+        if following is not None:
+            self._wait_for_time(self.topic.log[following])
+
+    def _leave(self, messages: Sequence[Message]) -> None:
+        self.topic.log.release([message.sequence for message in messages])
+
+    # ── what it holds ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def waiting_sequences(self) -> Iterator[int]:
+        """Every message that is neither leased nor a dead letter; not in the order of delivery."""
+        yield from self.backlog
+        yield from self._delayed or ()
+        if self._keys is not None:
+            yield from self._keys
+        for message in self.topic.log.held(self.next_sequence, self.topic.log.next_sequence - 1):
+            yield message.sequence
+
+    def unacknowledged(self) -> list[int]:
+        """Every message it holds in any state, dead letters among them, by sequence."""
+        return sorted([*self.waiting_sequences(), *self.leases.by_sequence, *self.dead])
+
+    def clear(self) -> None:
+        """Everything it holds goes: it is deleted, or its topic's backlog is cleared."""
+        self.topic.log.release(self.unacknowledged())
+        self.next_sequence = self.topic.log.next_sequence
+        self.backlog = Backlog()
+        self.leases = Leases()
+        self.failures, self.dead = {}, {}
+        self.outstanding_bytes = self.held_bytes = 0
+        self._keys = OrderingKeys() if self._keys is not None else None
+        self._delayed = self._expires = self._revived_ns = None
+
+    def _oldest_waiting(self) -> int:
+        """The lowest sequence that waits; 0 = none. Looks at the front of each place only."""
+        fronts = self.backlog.fronts()
+        fronts += [min(places) for places in (self._delayed, self._keys.fronts() if self._keys else ()) if places]
+        unloaded = next(
+            (message.sequence for message in self.topic.log.held(self.next_sequence, self.topic.log.next_sequence - 1)),
+            0,
+        )
+        return min([*fronts, unloaded] if unloaded else fronts, default=0)
+
+    def statistics(self) -> Statistics:
+        """Gauges and totals now."""
+        waiting = self._oldest_waiting()
+        leased = min(self.leases.by_sequence, default=0)
+        oldest = min((sequence for sequence in (waiting, leased) if sequence), default=0)
+        log = self.topic.log
+        return Statistics(
+            ready=self.waiting,
+            delayed=self.delayed,
+            outstanding=len(self.leases),
+            outstanding_bytes=self.outstanding_bytes,
+            dead_letters=len(self.dead),
+            consumers=len(self.leases.by_consumer or ()),
+            depth_by_priority=self.backlog.counts() if self.settings.prioritised else {},
+            oldest_waiting_ns=log[waiting].publish_time_ns if waiting else 0,
+            oldest_unacknowledged_ns=log[oldest].publish_time_ns if oldest else 0,
+            totals=Totals(*(getattr(self.totals, field) for field in Totals.__struct_fields__)),
+        )

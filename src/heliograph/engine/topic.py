@@ -1,0 +1,34 @@
+"""A topic: a log, and the subscriptions that stand somewhere in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heliograph.engine.log import TopicLog
+from heliograph.engine.settings import TopicSettings
+
+if TYPE_CHECKING:
+    from heliograph.engine.subscription import Subscription
+
+
+class Topic:
+    """State of one topic.
+
+    Args:
+        name: opaque to the engine.
+        number: never reused; message ids begin with it.
+        settings: see `TopicSettings`.
+        created_ns: nanoseconds since the epoch.
+    """
+
+    __slots__ = ("created_ns", "deleted", "log", "name", "number", "plain", "settings", "subscriptions")
+
+    def __init__(self, name: str, number: int, settings: TopicSettings, created_ns: int) -> None:
+        self.name = name
+        self.number = number
+        self.settings = settings
+        self.created_ns = created_ns
+        self.log = TopicLog()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.plain = True  # no message ever carried extras, so they need no look when they are loaded
+        self.deleted = False

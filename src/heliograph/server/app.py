@@ -1,0 +1,258 @@
+"""The composition root: one ASGI application on one port, in front of one broker.
+
+Requests for gRPC methods go to `server/grpc/`; everything else goes through the table of HTTP routes
+(`server/routing.py`). To add an HTTP door, give its module a ``ROUTES`` constant and name the module in `HTTP_DOORS`.
+Nothing here decides anything about messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from h2corn import Config, Server
+
+from heliograph.broker.protocol import Broker
+from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFound
+from heliograph.server import health
+from heliograph.server import log as topic_log
+from heliograph.server.closing import Closing
+from heliograph.server.feed import Feeds
+from heliograph.server.grpc.call import GrpcApplication
+from heliograph.server.grpc.health import health_methods
+from heliograph.server.http import answer_error
+from heliograph.server.pubsub.methods import pubsub_methods
+from heliograph.server.pubsub.texts import translate
+from heliograph.server.queues import queue_routes
+from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
+
+HTTP_DOORS = (health, topic_log)
+"""Modules with ``ROUTES``."""
+
+GRACE_SECONDS = 3.0
+"""How long a shutdown waits for requests in flight; afterwards they are cancelled."""
+
+STREAMS_PER_CONNECTION_MAX = 4096
+"""Official clients put all their streams and calls to one address on one connection."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How to serve.
+
+    Args:
+        host: address to listen on; loopback unless told otherwise.
+        port: 0 = a free one.
+        announce: print the readiness line on standard output.
+        handle_signals: SIGTERM and SIGINT shut down; only possible in the main thread.
+        grace_seconds: see `GRACE_SECONDS`.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8085
+    announce: bool = True
+    handle_signals: bool = True
+    grace_seconds: float = GRACE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that is up.
+
+    Args:
+        host, port: where it listens.
+        stop: begin a graceful shutdown; from any thread, idempotent.
+    """
+
+    host: str
+    port: int
+    stop: Callable[[], None]
+
+
+class Application:
+    """The ASGI application.
+
+    Args:
+        broker: what the doors talk to.
+        closing: begun when the server shuts down.
+    """
+
+    def __init__(self, broker: Broker, closing: Closing) -> None:
+        self._broker = broker
+        routes: list[Route] = [route for door in HTTP_DOORS for route in door.ROUTES]
+        feeds = Feeds(broker)
+        self._routes = RouteTable([*routes, *queue_routes(broker, feeds, closing)])
+        methods = pubsub_methods(broker, feeds, closing)
+        services = {name.split("/")[1] for name in methods}
+        self._grpc = GrpcApplication(methods | health_methods(services), translate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI calls it."""
+        if scope["type"] == "http":
+            if self._grpc.speaks(scope):
+                await self._grpc(scope, receive, send)
+            else:
+                await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched_send(event: Scope) -> None:
+            nonlocal started
+            started = True
+            await send(event)
+
+        try:
+            handlers = self._routes.handlers(scope["path"])
+            handler = handlers.get(scope["method"])
+            if handler is None:
+                raise _no_handler(scope, handlers)
+            await handler(scope, receive, watched_send, self._broker)
+        except ClientGone:
+            return
+        except HeliographError as error:
+            if started:
+                raise
+            await answer_error(send, error)
+        except Exception:
+            if started:
+                raise
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            await answer_error(send, Internal("The broker failed on this request; its log tells more"))
+
+
+class MethodNotAllowed(InvalidArgument):
+    """The path is known, but not with this HTTP method."""
+
+    http_status_own = 405
+
+
+def _no_handler(scope: Scope, handlers: object) -> HeliographError:
+    if handlers:
+        return MethodNotAllowed(f"{scope['path']} does not take {scope['method']}")
+    return NotFound(f"Nothing is served at {scope['path']}")
+
+
+def listen(options: ServeOptions) -> socket.socket:
+    """Take the port, so that a taken one is known before anything is opened or written.
+
+    Raises:
+        OSError: the port is taken, or the address is not this machine's.
+    """
+    family, _, _, _, address = socket.getaddrinfo(
+        options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+async def serve(
+    broker: Broker | Callable[[], Broker],
+    options: ServeOptions | None = None,
+    *,
+    on_started: Callable[[Serving], object] | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT, `Serving.stop` or cancellation; then end the streams, answer what is pending and
+    close the broker.
+
+    Args:
+        broker: a broker, or how to open one: called in a thread once the port is taken, so that a second server on a
+            taken port never touches a data directory. It is closed in the end, whatever happens.
+        options: see `ServeOptions`.
+        on_started: called when the server accepts requests.
+
+    Raises:
+        OSError: the port cannot be had; nothing has happened then.
+        StoreRefused: from opening the broker.
+    """
+    options = options or ServeOptions()
+    opened: Broker | None = None if callable(broker) else broker
+    try:
+        with contextlib.closing(listen(options)) as listener:
+            if callable(broker):
+                opened = await asyncio.to_thread(broker)
+            assert opened is not None
+            await _serve_on(listener, opened, options, on_started)
+    finally:
+        if opened is not None:
+            await asyncio.to_thread(opened.close)
+
+
+async def _serve_on(
+    listener: socket.socket,
+    broker: Broker,
+    options: ServeOptions,
+    on_started: Callable[[Serving], object] | None,
+) -> None:
+    closing = Closing()
+    config = Config(
+        bind=(f"fd://{listener.fileno()}",),
+        grpc=True,
+        access_log=False,
+        lifespan="off",
+        max_concurrent_streams=STREAMS_PER_CONNECTION_MAX,
+        h2_timeout_response_stall=0,  # a subscriber may leave its stream unread for as long as it works on a message
+        timeout_graceful_shutdown=options.grace_seconds,
+    )
+    _silence_banner()
+    server = Server(Application(broker, closing), config)
+    loop = asyncio.get_running_loop()
+
+    def begin() -> None:
+        closing.begin()
+        server.shutdown()
+
+    def stop() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped already
+            loop.call_soon_threadsafe(begin)
+
+    with _signals(loop, begin) if options.handle_signals else contextlib.nullcontext():
+        serving = asyncio.ensure_future(server.serve())
+        try:
+            await server.wait_started()
+            host, port = listener.getsockname()[:2]
+            if options.announce:
+                print(f"Server started, listening on {port}", flush=True)
+            if on_started is not None:
+                on_started(Serving(host, port, stop))
+            await asyncio.shield(serving)
+        finally:
+            begin()
+            await asyncio.gather(serving, return_exceptions=True)
+
+
+def _silence_banner() -> None:
+    """h2corn prints three lines about itself on standard error and has no option against it."""
+    import h2corn._lib
+
+    h2corn._lib.emit_banner = lambda *_: None
+
+
+@contextlib.contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, begin: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `begin` within the block."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, begin)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,39 @@
+"""Is it up: `GET /healthz` for machines, `GET /` for people."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from heliograph.broker.protocol import Broker
+from heliograph.server.http import TEXT, answer, answer_json
+from heliograph.server.routing import Receive, Route, Scope, Send
+
+
+def heliograph_version() -> str:
+    """The installed version; "0+unknown" when run from a source tree that is not installed."""
+    try:
+        return version("heliograph")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+async def healthz(_scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
+    """`{"status": "ok", "version": …, "store": …}`; the store is told when the broker knows it."""
+    body = {"status": "ok", "version": heliograph_version()}
+    store = getattr(broker, "store_name", None)
+    if isinstance(store, str):
+        body["store"] = store
+    await answer_json(send, body)
+
+
+async def front(_scope: Scope, _receive: Receive, send: Send, _broker: Broker) -> None:
+    """One line, so that a person who opens the address in a browser sees what answers there."""
+    text = f"Heliograph {heliograph_version()}: Pub/Sub v1 over gRPC, work queues at /api/v1/command\n"
+    await answer(send, text.encode(), headers=(TEXT,))
+
+
+ROUTES = (
+    Route("GET", "/healthz", healthz),
+    Route("HEAD", "/healthz", healthz),
+    Route("GET", "/", front),
+)

@@ -1,0 +1,90 @@
+"""What HTTP handlers share: bodies within bounds, query parameters, JSON answers. No rule of any door."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from heliograph.errors import HeliographError, InvalidArgument, ResourceExhausted
+from heliograph.server.routing import ClientGone, Receive, Scope, Send
+
+BODY_BYTES_MAX = 20 * 1024 * 1024
+"""Largest HTTP request body: twice the largest message, since JSON makes it longer."""
+
+JSON = (b"content-type", b"application/json")
+TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+
+class BodyTooLarge(ResourceExhausted):
+    """A request body above the limit; the rest of it was not read."""
+
+    http_status_own = 413
+
+
+async def read_body(receive: Receive, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """The whole request body.
+
+    Raises:
+        BodyTooLarge: more than `bytes_max`.
+        ClientGone: the client left before the end.
+    """
+    event = await receive()
+    body: bytes = event.get("body", b"")
+    if event["type"] == "http.request" and not event.get("more_body") and len(body) <= bytes_max:
+        return body
+    chunks = bytearray(body)
+    while event["type"] == "http.request" and len(chunks) <= bytes_max:
+        if not event.get("more_body"):
+            return bytes(chunks)
+        event = await receive()
+        chunks += event.get("body", b"")
+    if event["type"] == "http.disconnect":
+        raise ClientGone
+    raise BodyTooLarge(f"The request body is larger than {bytes_max} bytes")
+
+
+def query(scope: Scope) -> dict[str, str]:
+    """The query parameters; of a repeated one, the last.
+
+    Raises:
+        InvalidArgument: not UTF-8.
+    """
+    try:
+        text = bytes(scope["query_string"]).decode("ascii")
+        return {name: values[-1] for name, values in parse_qs(text, keep_blank_values=True, errors="strict").items()}
+    except ValueError:
+        raise InvalidArgument("The query string is not valid UTF-8") from None
+
+
+def required(scope: Scope, name: str) -> str:
+    """A query parameter that must be there.
+
+    Raises:
+        InvalidArgument: it is missing or empty.
+    """
+    value = query(scope).get(name, "")
+    if not value:
+        raise InvalidArgument(f"The query parameter {name} is missing")
+    return value
+
+
+async def answer(
+    send: Send, body: bytes, *, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
+) -> None:
+    """Send a whole response."""
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def answer_json(send: Send, value: Any, *, status: int = 200) -> None:
+    """Send `value`, anything that msgspec encodes, as JSON."""
+    await answer(send, msgspec.json.encode(value), status=status)
+
+
+async def answer_error(send: Send, error: HeliographError) -> None:
+    """The JSON form of an error, outside of the doors that have their own envelope."""
+    body = {"success": False, "error": error.message, "code": error.reason}
+    await answer_json(send, body, status=error.http_status)
