@@ -131,7 +131,9 @@ def test_a_directory_that_cannot_be_written_is_refused(data_dir: Path, tmp_path:
 
 
 def test_a_disk_error_while_the_file_is_made_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    assert "(database or disk is full)" in refusal(tmp_path, connect=partial(sqlite3.connect, factory=FullAtOnce))
+    assert "(database or disk is full): free some space there" in refusal(
+        tmp_path, connect=partial(sqlite3.connect, factory=FullAtOnce)
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["heliograph.lock"]
 
 

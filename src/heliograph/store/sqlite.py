@@ -185,6 +185,5 @@ def _make(directory: Path) -> None:
 
 def _unusable(directory: Path, error: Exception) -> StoreRefused:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return StoreRefused(
-        f"The data directory {directory} cannot be used ({reason}): make it writable, or choose another"
-    )
+    remedy = "free some space there" if "full" in reason or "space" in reason else "make it writable"
+    return StoreRefused(f"The data directory {directory} cannot be used ({reason}): {remedy}, or choose another")
