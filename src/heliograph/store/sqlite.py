@@ -88,10 +88,13 @@ class SqliteStore:
         return self._writing.facts_written
 
     def recover(self) -> Iterator[Fact]:
-        """See `Store.recover`."""
+        """See `Store.recover`. A store that is refused is closed, and its directory free again."""
         connection = open_reader(self.path, self._connect, alone=True)
         try:
             yield from Recovery(self.path, connection).facts()
+        except StoreRefused:
+            self.close()
+            raise
         finally:
             connection.close()
 
