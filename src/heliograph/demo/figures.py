@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from heliograph.spark.log_client import LogClient
 from heliograph.spark.pipeline.archive import Archived, archive, read_archive
 from heliograph.spark.session import create_session
 
@@ -83,6 +84,7 @@ def start_spark(endpoint: str, topic: str) -> SparkSession:
     Raises:
         HeliographError: no Spark, no Java, no broker or no topic; the message says what to do.
     """
+    LogClient(endpoint).bounds(topic)
     spark = create_session("heliograph demo")
     nothing = {"endpoint": endpoint, "topic": topic, "endingOffsets": "earliest"}
     spark.read.format("heliograph").options(**nothing).load().count()

@@ -121,7 +121,7 @@ class Story:
             dead.setdefault(flight.carrier, set()).add(flight.row)
         evidence = Evidence(
             flights=self._airlines,
-            published=cast.publishers.published(),
+            published=cast.publishers.published,
             archived=analysis.figures.flights,
             acknowledged=cast.ordered.acknowledged.by_airline(),
             queued=cast.forwarder.queued.by_airline(),
