@@ -5,7 +5,11 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import socket
+import struct
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -84,7 +88,7 @@ def test_a_body_of_30_mb_is_refused_and_the_server_goes_on(http: Http, server: S
         connection.request("POST", "/api/v1/command", bytes(30_000_000))
         assert connection.getresponse().status == 413
     except (BrokenPipeError, ConnectionResetError):
-        pass  # refused before it was sent
+        pass  # refused while it was being sent
     finally:
         connection.close()
     http.command("queue.list")
@@ -218,7 +222,8 @@ def test_the_priority_is_5_unless_the_queue_says_otherwise(http: Http, queue: st
 
 def test_position_counts_ready_messages_of_equal_or_higher_priority(http: Http, queue: str) -> None:
     positions = [
-        http.command("queue.publish", queue=queue, message=1, priority=priority)["position"] for priority in (5, 5, 9, 1)
+        http.command("queue.publish", queue=queue, message=1, priority=priority)["position"]
+        for priority in (5, 5, 9, 1)
     ]
     assert positions == [1, 2, 1, 4]
 
@@ -289,15 +294,33 @@ def test_a_consume_waits_no_longer_than_its_timeout(http: Http, queue: str) -> N
     assert http.command("queue.consume", queue=queue, timeout=0.05)["message_id"] is None
 
 
-def test_a_waiting_consume_whose_client_has_gone_takes_no_message(http: Http, server: Serving, queue: str) -> None:
+@pytest.mark.parametrize("how", ["closed", "reset"])
+def test_a_waiting_consume_whose_client_has_gone_takes_no_message(
+    http: Http, server: Serving, broker: LocalBroker, queue: str, how: str
+) -> None:
     connection = http_connection(server)
     body = json.dumps({"command": "queue.consume", "payload": {"queue": queue, "timeout": 10}})
     connection.request("POST", "/api/v1/command", body)
-    http.command("queue.list")
+    wait_until(lambda: watched(broker, queue))
+    if how == "reset":
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
-    http.command("queue.list")
+    wait_until(lambda: not watched(broker, queue))
     http.command("queue.publish", queue=queue, message=1)
     assert http.command("queue.consume", queue=queue)["message"] == 1
+
+
+def watched(broker: LocalBroker, queue: str) -> bool:
+    """Whether somebody waits for messages of the queue."""
+    return bool(broker._watches.of([f"queues/{queue}"]))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For what another process or the network does: there is no event to wait for."""
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 def test_a_waiting_consume_is_answered_when_the_server_shuts_down() -> None:

@@ -28,8 +28,8 @@ OK_TRAILERS: Headers = [(b"grpc-status", b"0")]
 _UNQUOTED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 MESSAGE_BYTES_MAX = 1024
-"""Of `grpc-message`, before its encoding, which may triple it: clients refuse headers beyond 8 KiB in all, and would then
-lose the status with the text."""
+"""Of `grpc-message`, before its encoding, which may triple it: clients refuse headers beyond 8 KiB in all, and would
+then lose the status with the text."""
 
 
 class RpcError(Exception):
