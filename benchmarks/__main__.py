@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import sys
+import textwrap
 import traceback
 from pathlib import Path
 from typing import Annotated
@@ -59,7 +60,7 @@ def main(
                 report.results.append(measure(scenario, scale))
             except Exception as error:
                 report.failed[scenario.name] = traceback.format_exc()
-                progress.print(f"{scenario.name} failed: {_first_line(error)}", markup=False, highlight=False)
+                progress.print(f"{scenario.name} failed: {_one_line(error)}", markup=False, highlight=False)
     compare(suite, scenarios, report.results)
     path = json or RESULTS / f"{now:%Y-%m-%dT%H%M%SZ}.json"
     write_json(report, path)
@@ -70,8 +71,8 @@ def main(
         raise typer.Exit(1)
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
+def _one_line(error: Exception) -> str:
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 200)
 
 
 if __name__ == "__main__":

@@ -33,23 +33,32 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark.log_client import TIMEOUT_SECONDS, LogBounds, LogClient
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
-COLUMNS: Mapping[str, str] = {
-    "topic": "string",
-    "sequence": "bigint",
-    "message_id": "string",
-    "ordering_key": "string",
-    "attributes": "map<string,string>",
-    "data": "binary",
-    "publish_time": "timestamp",
-    "publish_time_ns": "bigint",
+COLUMNS: Mapping[str, DataType] = {
+    "topic": StringType(),
+    "sequence": LongType(),
+    "message_id": StringType(),
+    "ordering_key": StringType(),
+    "attributes": MapType(StringType(), StringType()),
+    "data": BinaryType(),
+    "publish_time": TimestampType(),
+    "publish_time_ns": LongType(),
 }
 """Every column with its Spark type; the Arrow types of `heliograph.wire.arrow.SCHEMA` are equal to these."""
 
@@ -120,10 +129,9 @@ class HeliographDataSource(DataSource):
         """What `format(…)` calls it."""
         return "heliograph"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns, as the options choose them. Raises: InvalidArgument."""
-        columns = ReadOptions.parse(self.options).columns
-        return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
+        return StructType([StructField(name, COLUMNS[name]) for name in ReadOptions.parse(self.options).columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader. Raises: InvalidArgument."""

@@ -29,6 +29,7 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow.parquet as pq
+from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
 from heliograph.errors import FailedPrecondition, Internal
 from heliograph.spark.log_client import LogBounds, LogClient
@@ -152,8 +153,9 @@ def read_archive(spark: SparkSession, directory: Path, topic: str) -> DataFrame:
     paths = [str(directory / file.path) for commit in commits for file in commit.files]
     if not paths:
         raise FailedPrecondition(f"Nothing of {topic} is archived in {directory}")
-    columns = ", ".join(f"{name} {kind}" for name, kind in {**COLUMNS, "dt": "date", "hr": "int"}.items())
-    return spark.read.schema(columns).option("basePath", str(directory)).parquet(*paths)
+    columns = {**COLUMNS, "dt": DateType(), "hr": IntegerType()}
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+    return spark.read.schema(schema).option("basePath", str(directory)).parquet(*paths)
 
 
 def _first_unarchived(commits: list[Commit], bounds: LogBounds) -> int:
