@@ -161,9 +161,7 @@ def test_1_5_14_streams_of_a_deleted_subscription_end_not_found(rpc: Rpc, topic:
         assert full.failure()[0] is NOT_FOUND
 
 
-def test_a_stream_does_not_go_on_with_a_new_subscription_of_the_name(
-    rpc: Rpc, topic: str, subscription: str
-) -> None:
+def test_a_stream_does_not_go_on_with_a_new_subscription_of_the_name(rpc: Rpc, topic: str, subscription: str) -> None:
     with rpc.stream(subscription) as stream:
         stream.response()
         rpc("DeleteSubscription", subscription=subscription)
