@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import sys
+import textwrap
 import traceback
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from benchmarks.report import Report, print_table, write_json
 from benchmarks.scenarios import MODULES, suite
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+WIDTH_ELSEWHERE = 150  # in a file or a pipe
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -47,7 +49,7 @@ def main(
     if repetitions is not None:
         scale = Scale(scale.warmups, repetitions, scale.divisor)
     now = datetime.datetime.now(datetime.UTC)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH_ELSEWHERE)
     progress = Console(stderr=True)
     report = Report(now.isoformat(timespec="seconds"), scale, machine.describe(), [], {})
     console.print(str(report.machine), highlight=False, soft_wrap=True)
@@ -57,16 +59,20 @@ def main(
             try:
                 report.results.append(measure(scenario, scale))
             except Exception as error:
-                report.failed[scenario.name] = f"{type(error).__name__}: {error}"
-                traceback.print_exc()
+                report.failed[scenario.name] = traceback.format_exc()
+                progress.print(f"{scenario.name} failed: {_one_line(error)}", markup=False, highlight=False)
     compare(suite, scenarios, report.results)
     path = json or RESULTS / f"{now:%Y-%m-%dT%H%M%SZ}.json"
     write_json(report, path)
     print_table(report.results, console)
     print(f"Written to {path}")
     if report.failed:
-        print(f"benchmarks: {len(report.failed)} scenarios failed: {', '.join(report.failed)}", file=sys.stderr)
+        print(f"benchmarks: {len(report.failed)} scenarios failed; their tracebacks are in {path}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _one_line(error: Exception) -> str:
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 200)
 
 
 if __name__ == "__main__":

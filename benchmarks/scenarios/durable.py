@@ -17,7 +17,7 @@ from heliograph.engine.message import Draft
 from heliograph.store.protocol import Commit
 from heliograph.store.sqlite import SqliteStore
 
-TOPIC = "projects/bench/topics/t"
+TOPIC = "projects/bench/topics/orders"
 WAIT_SECONDS_MAX = 60.0
 CALLS = {1: 5_000, 100: 1_000}  # by batch, when something else goes on meanwhile
 CALLS_ONE_BY_ONE = 200  # each waits for the disk

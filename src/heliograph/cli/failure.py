@@ -5,7 +5,8 @@
     0    done (a server: stopped in order)
     1    the work failed: a balance that does not add up, an answer that is an error
     2    wrong usage: an unknown option, a value out of range
-    3    this machine is not ready: the port is taken, the address is not its own, an extra is not installed
+    3    this machine is not ready: the port is taken, the address is not its own, an extra or Java is not
+         installed
     4    the data directory is refused: not writable, in use, damaged, made by a newer version, or not Heliograph's
     130  interrupted with Ctrl-C
 
@@ -18,7 +19,7 @@ import importlib
 from enum import IntEnum
 from types import ModuleType
 
-from heliograph.errors import HeliographError, StoreRefused
+from heliograph.errors import FailedPrecondition, HeliographError, StoreRefused
 
 
 class ExitCode(IntEnum):
@@ -51,6 +52,8 @@ def failure_of(error: Exception) -> Failure | None:
         return error
     if isinstance(error, StoreRefused):
         return Failure(error.message, ExitCode.DATA_REFUSED)
+    if isinstance(error, FailedPrecondition):
+        return Failure(error.message, ExitCode.NOT_READY)
     if isinstance(error, HeliographError):
         return Failure(error.message)
     if isinstance(error, OSError):
