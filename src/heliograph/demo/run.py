@@ -75,6 +75,7 @@ def _run(
         f"{len(taken):,} flights from New York City in 2013 through publishers, an ordered subscriber, a work queue "
         f"and Spark; {_estimate(len(taken))} on two cores.",
         highlight=False,
+        soft_wrap=True,
     )
     with _folder(data_dir, keep=keep) as (folder, keep_it), _sigterm_is_an_exit():
         with Steps(console) as steps:
