@@ -37,7 +37,8 @@ class Schedule:
         sequences: list[int] = []
         while heap and heap[0][0] <= now_ns:
             instant_ns, sequence = heappop(heap)
-            if instants.get(sequence) == instant_ns:
+            # one that left and came back with its old instant has two entries, next to each other
+            if instants.get(sequence) == instant_ns and (not sequences or sequences[-1] != sequence):
                 sequences.append(sequence)
         return sequences
 
