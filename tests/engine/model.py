@@ -171,9 +171,10 @@ class Model:
             self.tick(now_ns)
             for subscription in topic.subscriptions:
                 capacity = subscription.settings.capacity
-                if capacity is not None and capacity.refuse:
-                    if len(subscription.waiting()) + len(drafts) > capacity.messages:
-                        raise QueueFull(name, capacity.messages)
+                if capacity is None or not capacity.refuse:
+                    continue
+                if len(subscription.waiting()) + len(drafts) > capacity.messages:
+                    raise QueueFull(name, capacity.messages)
         first = topic.next_sequence
         topic.next_sequence += len(drafts)
         for subscription in topic.subscriptions:
@@ -185,10 +186,12 @@ class Model:
         capacity, ttl_ns = subscription.settings.capacity, subscription.settings.ttl_ns
         for index, draft in enumerate(drafts):
             held_bytes = sum(size_bytes(entry.draft) for entry in subscription.held)
-            if capacity is not None and not capacity.refuse:
-                if len(subscription.held) >= capacity.messages or held_bytes + size_bytes(draft) > capacity.bytes:
-                    subscription.totals.dropped += len(drafts) - index
-                    return
+            drops = capacity is not None and not capacity.refuse
+            if drops and (
+                len(subscription.held) >= capacity.messages or held_bytes + size_bytes(draft) > capacity.bytes
+            ):
+                subscription.totals.dropped += len(drafts) - index
+                return
             published_ns = draft.publish_time_ns or now_ns
             extras = draft.extras or Extras()
             expires_ns = extras.expires_at_ns or (published_ns + ttl_ns if ttl_ns else 0)

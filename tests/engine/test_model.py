@@ -151,9 +151,7 @@ class EngineMachine(RuleBasedStateMachine):
             st.integers(0, 9), st.sampled_from([-1, 2, 5, 30]), st.sampled_from([-1, 1, 4, 30]), st.integers(0, 2)
         ),
     )
-    def publish(
-        self, topic: str, shapes: list[tuple[int, str, int, int]], extras: tuple[int, int, int, int]
-    ) -> None:
+    def publish(self, topic: str, shapes: list[tuple[int, str, int, int]], extras: tuple[int, int, int, int]) -> None:
         priority, delay, life, attempts = extras
         drafts = []
         for size, key, plain, mask in shapes:
