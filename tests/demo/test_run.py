@@ -68,7 +68,7 @@ def test_the_balance_of_a_thousand_flights_adds_up(tmp_path: Path, options: tupl
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout
     assert "The balance adds up." in done.stdout
-    assert re.search(r"^all +1,000 +1,000 +1,000 +1,000 +84 +80 +4 +4", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^all +1,000 +1,000 +1,000 +1,000 +58 +54 +4 +4", done.stdout, re.MULTILINE), done.stdout
     assert ("was killed with SIGKILL" in done.stdout) == bool(options)
     report = Path(done.stdout.splitlines()[-1])
     assert report == tmp_path / "demo-output" / "report.html"
