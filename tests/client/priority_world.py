@@ -46,14 +46,14 @@ class Inbox:
 
     def __init__(self, failures: int | None = 0, then: Callable[[PriorityMessage], object] | None = None) -> None:
         self.messages: list[PriorityMessage] = []
-        self._failures = failures  # None = always
+        self.failures = failures  # None = always
         self._then = then
         self._changed = threading.Condition()
 
     def __call__(self, message: PriorityMessage) -> None:
         with self._changed:
             self.messages.append(message)
-            fails = self._failures is None or len(self.messages) <= self._failures
+            fails = self.failures is None or len(self.messages) <= self.failures
             self._changed.notify_all()
         if self._then is not None:
             self._then(message)
