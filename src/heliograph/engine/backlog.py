@@ -81,9 +81,11 @@ class _Band:
         self.gone = None
 
     def runs(self) -> list[Iterator[int]]:
-        """What is here as two runs, each the lowest first; nothing is sorted that nobody asks for."""
+        """What is here as one run or two, each the lowest first; nothing is sorted that nobody asks for."""
         gone = self.gone
-        runs: list[Iterator[int]] = [iter(self.fresh), _ascending(self.returned)]
+        runs: list[Iterator[int]] = [iter(self.fresh)] if self.fresh else []
+        if self.returned:
+            runs.append(_ascending(self.returned))
         if not gone:
             return runs
         return [(sequence for sequence in run if sequence not in gone) for run in runs]
@@ -93,9 +95,8 @@ class _Band:
 
 
 def _ascending(heap: Sequence[int]) -> Iterator[int]:
-    """The items of a heap, the lowest first, at O(log k) for the k-th: a few of very many cost little."""
-    if not heap:
-        return
+    """The items of a heap that is not empty, the lowest first, at O(log k) for the k-th: a few of very many cost
+    little."""
     fronts = [(heap[0], 0)]
     while fronts:
         item, index = heappop(fronts)
