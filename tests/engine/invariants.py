@@ -99,14 +99,9 @@ def _check_log(topic: Topic) -> None:
     for sequence in range(1, log.next_sequence):
         assert (log.get(sequence) is not None) == (sequence in holders), f"{topic.name}: {sequence}, held {holders}"
         if sequence in holders:
-            assert _holders(topic, sequence) == holders[sequence]
+            assert log.holders_of(sequence) == holders[sequence]
     assert all(sequence < log.next_sequence for sequence in holders)
     assert log.floor() <= min(holders, default=log.next_sequence)
-
-
-def _holders(topic: Topic, sequence: int) -> int:
-    log = topic.log
-    return log._holders[sequence - log._first] if log._holders is not None else 1
 
 
 # ── equality ────────────────────────────────────────────────────────────────────────────────────────────────────────

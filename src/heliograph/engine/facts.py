@@ -175,8 +175,9 @@ class LeasesRestored(_Fact, frozen=True):
 class SubscriptionRestored(_Fact, frozen=True):
     """A subscription's whole state: where each message is that it has loaded and not settled.
 
-    `ready` by priority band; `behind` are those that wait for their key's turn, in its order; `delayed` and `expires`
-    are instants by sequence; `failures` by sequence; from `next_sequence` on nothing is loaded.
+    `ready` by priority band; `behind` are those that wait for their key's turn, in its order; `delayed`, `expires` and
+    `revived_ns` (when dead letters came back, where priorities age) are instants by sequence; `failures` by sequence;
+    from `next_sequence` on nothing is loaded.
     """
 
     name: str
@@ -197,6 +198,7 @@ class SubscriptionRestored(_Fact, frozen=True):
     totals: Totals
     outstanding_bytes: int
     held_bytes: int
+    revived_ns: dict[int, int]
 
 
 Fact = (

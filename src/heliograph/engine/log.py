@@ -42,6 +42,14 @@ class Page:
         self.out: bytes | bytearray | None = None
         self.size_bytes = 0
 
+    def go_out(self) -> None:
+        """Keep only which messages are held."""
+        held = bytes([message is not None for message in self.messages]).ljust(PAGE_MESSAGES, b"\0")
+        self.out = _ALL_HELD if held == _ALL_HELD else held
+        self.messages = []
+        if self.holders is not None:
+            self.holders.extend([0] * (PAGE_MESSAGES - len(self.holders)))
+
     def hold_outside(self, place: int, count: int) -> None:
         """One holder more for each of `count` places."""
         assert self.out is not None
@@ -192,6 +200,10 @@ class TopicLog:
             if page is None:
                 page = self._pages[number] = Page()
                 page.out = bytearray(PAGE_MESSAGES)
+            elif page.out is None:
+                page.go_out()  # a subscription that was restored before has looked into it
+                if self._residency is not None:
+                    self._residency.gone(self, number)
             page.hold_outside(place, count)
             first += count
 
@@ -247,9 +259,7 @@ class TopicLog:
         page = self._pages.get(number)
         if page is None or page.out is not None or len(page.messages) < PAGE_MESSAGES:
             return False
-        held = bytes([message is not None for message in page.messages])
-        page.out = _ALL_HELD if held == _ALL_HELD else held
-        page.messages = []
+        page.go_out()
         return True
 
     def _bring_in(self, number: int, page: Page) -> list[Message | None]:

@@ -418,6 +418,7 @@ class Subscription:
             totals=self.totals.copy(),
             outstanding_bytes=self.outstanding_bytes,
             held_bytes=self.held_bytes,
+            revived_ns=dict(self._revived_ns or {}),
         )
 
     def restore(self, state: SubscriptionRestored) -> None:
@@ -430,6 +431,7 @@ class Subscription:
         self.dead = {letter.sequence: letter for letter in state.dead}
         self.totals = state.totals.copy()
         self.outstanding_bytes, self.held_bytes = state.outstanding_bytes, state.held_bytes
+        self._revived_ns = dict(state.revived_ns) or None
         log = self.topic.log
         for runs in (*state.ready.values(), *(group.held for group in state.leases)):
             for first, stop in runs:
