@@ -58,7 +58,9 @@ class Driver:
             self.ack_ids[name] += [delivery.ack_id for delivery in deliveries]
         elif kind < 0.9 and self.ack_ids[name]:
             chosen = [self.ack_ids[name].pop(0) for _ in range(min(chance.choice([1, 100]), len(self.ack_ids[name])))]
-            settle = chance.choice([self.engine.acknowledge] * 4 + [self.engine.release, self.engine.reject, self._nack])
+            settle = chance.choice(
+                [self.engine.acknowledge] * 4 + [self.engine.release, self.engine.reject, self._nack]
+            )
             settle(name, chosen, self.now_ns)
         elif kind < 0.92:
             self.engine.retry_dead_letters("queue", None, self.now_ns)

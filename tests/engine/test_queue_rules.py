@@ -25,6 +25,7 @@ class Queue:
         self, *, max_retries: int = 3, kept_max: int = 10_000, depth_max: int = 100_000, **more: object
     ) -> None:
         settings: dict[str, object] = {
+            "message_retention_ns": 0,
             "ack_deadline_ns": 30 * SECOND_NS,
             "dead_letter_policy": DeadLetterPolicy(None, max_retries + 1, kept_max),
             "capacity": Capacity(depth_max, 0, refuse=True),

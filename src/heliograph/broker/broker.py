@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from heliograph.broker.clock import Clock, SystemClock
 from heliograph.broker.forwarding import dead_letter_draft
+from heliograph.broker.housekeeping import Housekeeping
 from heliograph.broker.protocol import SubscriptionInfo, TopicInfo, Watch
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches
 from heliograph.engine.dead_letter import DeadLetter
-from heliograph.engine.engine import Engine
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import (
     SUBSCRIPTION_DEFAULTS,
@@ -49,16 +49,20 @@ class LocalBroker:
     Args:
         store: where facts become durable; None = memory.
         clock: None = the machine's.
+        memory_budget_bytes: how many bytes of messages may stay in memory when the store has them too; None = all stay.
 
     Raises:
         StoreRefused: the store cannot be opened; it is left untouched.
     """
 
-    def __init__(self, store: Store | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, store: Store | None = None, clock: Clock | None = None, *, memory_budget_bytes: int | None = None
+    ) -> None:
         self._store: Store = MemoryStore() if store is None else store
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = threading.RLock()
-        self._engine = Engine()
+        self._housekeeping = Housekeeping(self._store, memory_budget_bytes)
+        self._engine = self._housekeeping.engine
         self._watches = Watches()
         self._commit: Commit = COMMITTED  # of the latest facts
         self._homeless: dict[str, list[tuple[str, int]]] = {}  # dead letters by the topic that does not exist (yet)
@@ -67,9 +71,7 @@ class LocalBroker:
         self._in_forward = False
         self._closed = False
         self._released = False  # the store is closed or closing
-        for fact in self._store.recover():
-            self._engine.replay(fact)
-        self._engine.recovered(self._clock.now_ns())
+        self._housekeeping.recover(self._clock.now_ns())
         self._timer = self._clock.timer(self._tick)
         self._finish_operation()
 
@@ -84,6 +86,7 @@ class LocalBroker:
         commit = self._commit
         if engine.forwards:
             self._forward()
+        self._housekeeping.keep_house()
         deadline_ns = engine.next_deadline_ns()
         if deadline_ns is not None:
             self._timer.set(deadline_ns)

@@ -69,6 +69,7 @@ class PriorityBroker:
         self.engine = broker
         self.routing = Routing.of(broker)
         self.settings = SubscriptionSettings(
+            message_retention_ns=0,
             ack_deadline_ns=round(ack_deadline_seconds * SECOND_NS),
             retry_policy=retry_policy,
             dead_letter_policy=DeadLetterPolicy(None, max_retries + 1),

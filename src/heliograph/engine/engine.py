@@ -33,6 +33,7 @@ from heliograph.engine.message import (
     total_bytes,
 )
 from heliograph.engine.residency import Residency
+from heliograph.engine.retention import SWEEP_NS, TrimPoint, past_retention, trim_point
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
@@ -68,6 +69,8 @@ class Engine:
         self._by_number: dict[int, Subscription] = {}
         self._number = 0  # the last that a topic or subscription got
         self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
+        self.trims: list[TrimPoint] = []  # what the store need not keep any more, since the caller last looked
+        self._sweep_ns = 0  # when retention is looked at next; 0 = nothing was ever published
         self._facts: list[Fact] = []
         self._read_log = read_log
         self._residency = Residency() if read_log is not None else None
@@ -112,11 +115,8 @@ class Engine:
 
     def checkpoint(self) -> list[Fact]:
         """Facts that recreate everything as it is, in place of all before. Not recorded: nothing happened."""
-        topics = {topic.number: topic for topic in self.topics.values()}
-        for subscription in self.subscriptions.values():
-            topics.setdefault(subscription.topic.number, subscription.topic)
         facts: list[Fact] = [f.CheckpointBegun(self._number)]
-        for topic in topics.values():
+        for topic in self.all_topics():
             next_sequence, settings = topic.log.next_sequence, topic.settings
             facts.append(
                 f.TopicRestored(
@@ -168,13 +168,16 @@ class Engine:
             policy = subscription.settings.dead_letter_policy
             if policy is not None and policy.topic is not None:
                 self.forwards += [(subscription.name, sequence) for sequence in subscription.dead]
+        self._sweep_ns = now_ns if self.topics else 0
         self.tick(now_ns)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def next_deadline_ns(self) -> int | None:
         """Call `tick` then, at the latest."""
-        return self._timers[0][0] if self._timers else None
+        if not self._timers:
+            return self._sweep_ns or None
+        return min(self._timers[0][0], self._sweep_ns) if self._sweep_ns else self._timers[0][0]
 
     def tick(self, now_ns: int) -> None:
         """Let happen what is due: leases end, delays pass, messages expire. Every operation does it first."""
@@ -186,6 +189,23 @@ class Engine:
                 subscription.scheduled_ns = 0
                 self._tick_subscription(subscription, now_ns)
                 self._schedule(subscription)
+        if 0 < self._sweep_ns <= now_ns:
+            self._sweep(now_ns)
+
+    def _sweep(self, now_ns: int) -> None:
+        """Waiting messages past their retention go, and the store learns what nobody needs any more."""
+        for subscription in list(self.subscriptions.values()):
+            while sequences := past_retention(subscription, now_ns):
+                self._record(f.MessagesPurged(subscription.name, sequences))
+        self.trims = [trim_point(topic, now_ns) for topic in self.all_topics()]
+        self._sweep_ns = now_ns + SWEEP_NS
+
+    def all_topics(self) -> list[Topic]:
+        """Those that exist, and those that are deleted and have subscriptions left."""
+        topics = {topic.number: topic for topic in self.topics.values()}
+        for subscription in self.subscriptions.values():
+            topics.setdefault(subscription.topic.number, subscription.topic)
+        return list(topics.values())
 
     def _tick_subscription(self, subscription: Subscription, now_ns: int) -> None:
         ended = subscription.leases.due(now_ns)
@@ -333,6 +353,8 @@ class Engine:
             for sequence, d in enumerate(drafts, first)
         ]
         self._record(f.MessagesPublished(topic.name, topic.number, messages))
+        if not self._sweep_ns:
+            self._sweep_ns = now_ns + SWEEP_NS
         for subscription in topic.subscriptions.values():
             if subscription.is_eager:
                 self._receive(subscription, messages)

@@ -32,6 +32,8 @@ class TrimPoint(NamedTuple):
 def past_retention(subscription: Subscription, now_ns: int) -> list[int]:
     """Waiting messages published longer ago than the subscription keeps them, at most `PURGED_PER_FACT_MAX`. What is
     leased is looked at when it has come back."""
+    if not subscription.settings.message_retention_ns:
+        return []
     cutoff_ns = now_ns - subscription.settings.message_retention_ns
     oldest = subscription.oldest_waiting()
     if not oldest or subscription.topic.log[oldest].publish_time_ns >= cutoff_ns:

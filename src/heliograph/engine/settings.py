@@ -53,7 +53,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, array_like=True):
         dead_letter_policy: None = retried for ever.
         capacity: None = bounded by disk and retention only.
         outstanding_messages_max, outstanding_bytes_max: a pull hands out nothing beyond them; 0 = unlimited (BR-013).
-        message_retention_ns: an unacknowledged message is dropped so long after publication.
+        message_retention_ns: an unacknowledged message is dropped so long after publication; 0 = never (work queues).
         retain_acked_messages: keep acknowledged ones so long too.
         ttl_ns: messages without their own expiry get this one; 0 = none.
         default_priority: of messages without `Extras`, when `prioritised`; those that have some name it there.

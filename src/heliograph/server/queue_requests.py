@@ -76,6 +76,7 @@ class QueueConfig(msgspec.Struct):
         """
         check_priority(self.default_priority)
         return SubscriptionSettings(
+            message_retention_ns=0,  # work is done, not outlived; a TTL is asked for
             ack_deadline_ns=nanoseconds(self.ack_deadline_secs),
             retry_policy=self._retry_policy(),
             dead_letter_policy=DeadLetterPolicy(None, self.default_max_retries + 1, self.dead_letter_max_size),

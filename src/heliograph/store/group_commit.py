@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from heliograph.engine.facts import Fact
 from heliograph.errors import Unavailable
 from heliograph.store.protocol import COMMITTED, Commit
-from heliograph.store.rows import Group, groups
+from heliograph.store.rows import Append, Group, groups
 
 TRIM_DELAY_SECONDS = 1.0  # trims go along with the next facts; alone when none come for so long
 RETRY_SECONDS = (0.05, 2.0)  # the first pause after a failure, and the longest
@@ -38,6 +38,8 @@ class GroupCommit:
     Attributes:
         commits: how many groups are written.
         facts_written: how many facts were in them.
+        journal_bytes: what a recovery would read, messages apart.
+        checkpoint_bytes: of that, the last checkpoint.
         failing: why the latest attempt failed; None once one succeeded.
     """
 
@@ -49,8 +51,11 @@ class GroupCommit:
         retry_seconds: tuple[float, float] = RETRY_SECONDS,
         trim_delay_seconds: float = TRIM_DELAY_SECONDS,
         trims: dict[int, int] | None = None,
+        journal_bytes: int = 0,
     ) -> None:
         self.commits = 0
+        self.journal_bytes = journal_bytes
+        self.checkpoint_bytes = 0
         self.facts_written = 0
         self.failing: Exception | None = None
         self._write = write
@@ -58,27 +63,27 @@ class GroupCommit:
         self._retry_seconds = retry_seconds
         self._trim_delay_seconds = trim_delay_seconds
         self._changed = threading.Condition(threading.Lock())
-        self._queued: list[Sequence[Fact]] = []
+        self._queued: list[Append] = []
         self._trims: dict[int, int] = dict(trims or {})
         self._next = Commit()  # of what is queued
         self._current: Commit | None = None  # of what is being written
         self._closing = False
         self._thread: threading.Thread | None = None
 
-    def append(self, facts: Sequence[Fact]) -> Commit:
-        """See `Store.append`."""
+    def append(self, facts: Sequence[Fact], *, replaces: bool = False) -> Commit:
+        """See `Store.append`; with `replaces`, `Store.checkpoint`."""
         with self._changed:
             self._check_open()
             if self.failing is not None:
                 if facts:
-                    self._queued.append(facts)
+                    self._queued.append(Append(facts, replaces))
                 commit = Commit()
                 commit.finish(self.failing)
                 return commit
             if not facts and not self._queued:
                 return self._current or COMMITTED
             if facts:
-                self._queued.append(facts)
+                self._queued.append(Append(facts, replaces))
                 self._wake()
             return self._next
 
@@ -132,7 +137,7 @@ class GroupCommit:
         finally:
             self._close()
 
-    def _take(self) -> tuple[Commit, list[Sequence[Fact]], dict[int, int]] | None:
+    def _take(self) -> tuple[Commit, list[Append], dict[int, int]] | None:
         """Wait for something to write; None when the store closes and there is nothing."""
         with self._changed:
             while not self._queued and not (self._closing and self._trims):
@@ -146,7 +151,7 @@ class GroupCommit:
             self._current = commit
             return commit, appends, trims
 
-    def _write_all(self, commit: Commit, appends: list[Sequence[Fact]], trims: dict[int, int]) -> bool:
+    def _write_all(self, commit: Commit, appends: list[Append], trims: dict[int, int]) -> bool:
         """Write it, however long it takes. False: the store closes and it could not be written."""
         for group in groups(appends, trims):
             if not self._write_one(group):
@@ -189,6 +194,10 @@ class GroupCommit:
     def _succeeded(self, group: Group, unfinished: dict[int, int]) -> None:
         self.commits += 1
         self.facts_written += group.fact_count
+        if group.journal is not None:
+            self.journal_bytes += len(group.journal.body)
+            if group.replaces:
+                self.journal_bytes = self.checkpoint_bytes = len(group.journal.body)
         if self.failing is None and not unfinished:
             return
         if self.failing is not None:

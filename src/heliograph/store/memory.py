@@ -10,7 +10,7 @@ import msgspec
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Message
 from heliograph.errors import Unavailable
-from heliograph.store.protocol import COMMITTED, Commit
+from heliograph.store.protocol import COMMITTED, NEVER_NS, Commit
 
 _READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of them at a time
 
@@ -35,6 +35,14 @@ class _Log:
     def read(self, first: int, last: int) -> list[Message]:
         start = self.first - self._free
         return self._places[first - start : last - start + 1]  # type: ignore[return-value]  # none empty from `first` on
+
+    def first_from(self, up_to: int, published_before_ns: int) -> int:
+        """The oldest that is not below `up_to`, or was not published before that instant; `up_to` if there is none."""
+        for sequence in range(self.first, min(up_to, self.last + 1)):
+            (message,) = self.read(sequence, sequence)
+            if message.publish_time_ns >= published_before_ns:
+                return sequence
+        return up_to
 
     def trim(self, up_to: int) -> None:
         """Forget those below `up_to`. The list is cut when half of it is free: O(1) a message."""
@@ -62,12 +70,23 @@ class MemoryStore:
         self._logs: dict[int, _Log] = {}
         self._trimmed: dict[int, int] = {}
         self._facts: list[Fact] | None = [] if keep_facts else None
+        self._facts_written = 0
         self._closed = False
 
     @property
     def failing(self) -> Exception | None:
         """Memory does not fail."""
         return None
+
+    @property
+    def facts_written(self) -> int:
+        """See `Store.facts_written`."""
+        return self._facts_written
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Only where facts are kept do they become many; a test says when it wants a checkpoint."""
+        return False
 
     def recover(self) -> Iterator[Fact]:
         """The facts that were appended, if they are kept; see `Store.recover`. Opens a closed store again."""
@@ -81,6 +100,7 @@ class MemoryStore:
         """See `Store.append`."""
         with self._lock:
             self._check_open()
+            self._facts_written += len(facts)
             if self._facts is not None:
                 self._facts.extend(facts)
             for fact in facts:
@@ -89,6 +109,14 @@ class MemoryStore:
                     if log is None:
                         log = self._logs[fact.topic_number] = _Log(fact.messages[0].sequence)
                     log.extend(fact.messages)
+        return COMMITTED
+
+    def checkpoint(self, facts: Sequence[Fact]) -> Commit:
+        """See `Store.checkpoint`."""
+        with self._lock:
+            self._check_open()
+            if self._facts is not None:
+                self._facts = list(facts)
         return COMMITTED
 
     def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
@@ -111,14 +139,20 @@ class MemoryStore:
             log = self._logs.get(topic_number)
             return (log.first, log.last) if log is not None and log.first <= log.last else (1, 0)
 
-    def trim(self, topic_number: int, up_to: int) -> None:
+    def topic_numbers(self) -> set[int]:
+        """See `Store.topic_numbers`."""
+        with self._lock:
+            return {number for number, log in self._logs.items() if log.first <= log.last}
+
+    def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
         """See `Store.trim`."""
         with self._lock:
             self._check_open()
-            self._trimmed[topic_number] = max(up_to, self._trimmed.get(topic_number, 0))
             log = self._logs.get(topic_number)
             if log is not None:
+                up_to = log.first_from(up_to, published_before_ns)
                 log.trim(up_to)
+                self._trimmed[topic_number] = max(up_to, self._trimmed.get(topic_number, 0))
 
     def close(self) -> None:
         """Refuse further appends. Idempotent."""

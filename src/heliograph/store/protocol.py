@@ -69,6 +69,8 @@ class Commit:
                 _log.exception("a callback of a commit failed")
 
 
+NEVER_NS = 2**63 - 1  # an instant after all others
+
 COMMITTED = Commit()
 COMMITTED.finish()
 
@@ -121,9 +123,25 @@ class Store(Protocol):
             Unavailable: the store is closed, or cannot be read.
         """
 
-    def trim(self, topic_number: int, up_to: int) -> None:
-        """Messages of the topic with sequences below `up_to` are not needed any more, nor are facts about them:
-        `read_log` gives them no more. Their space comes back later.
+    @property
+    def facts_written(self) -> int:
+        """How many of the facts appended to this object are durable: a growing prefix of them."""
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether so much was appended since the last checkpoint that recovery would gain by another."""
+
+    def checkpoint(self, facts: Sequence[Fact]) -> Commit:
+        """As `append`, with facts that recreate everything as it is: `recover` begins with them from now on, and what
+        was appended before is dropped. They do not count in `facts_written`."""
+
+    def topic_numbers(self) -> set[int]:
+        """Topics of which there are messages. Safe from any thread."""
+
+    def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
+        """The oldest messages of the topic, as far as their sequences are below `up_to` and they were published before
+        `published_before_ns`, are not needed any more, nor are facts about them: `read_log` gives them no more. Their
+        space comes back later.
 
         Raises:
             Unavailable: the store is closed.

@@ -49,31 +49,46 @@ class MessageRow(NamedTuple):
     body: bytes
 
 
+class Append(NamedTuple):
+    """The facts of one call; `replaces`: they are a checkpoint, which takes the place of everything before."""
+
+    facts: Sequence[Fact]
+    replaces: bool
+
+
 class Group(NamedTuple):
     """What one transaction writes.
 
     Args:
         journal: its facts; None = only trims.
         messages: their messages.
-        fact_count: how many facts.
+        fact_count: how many facts that happened, which those of a checkpoint did not.
         trims: topic number to the sequence below which messages go.
+        replaces: the journal before it goes.
     """
 
     journal: JournalRow | None
     messages: list[MessageRow]
     fact_count: int
     trims: dict[int, int]
+    replaces: bool = False
 
 
-def groups(appends: Sequence[Sequence[Fact]], trims: dict[int, int]) -> Iterator[Group]:
-    """Encode what is to be written. Facts of one append stay in one group; a group ends at `GROUP_BYTES_MAX`. Trims
-    come last."""
+def groups(appends: Sequence[Append], trims: dict[int, int]) -> Iterator[Group]:
+    """Encode what is to be written. Facts of one append stay in one group; a group ends at `GROUP_BYTES_MAX`; a
+    checkpoint is one of its own. Trims come last."""
     facts: list[Fact] = []
     rows: list[MessageRow] = []
     shared: dict[int, list[Message]] = {}
     size_bytes = 0
     for append in appends:
-        for fact in append:
+        if append.replaces:
+            if facts:
+                yield _group(facts, shared, rows, {})
+            facts, rows, shared, size_bytes = [], [], {}, 0
+            yield _group(list(append.facts), {}, [], {})._replace(fact_count=0, replaces=True)
+            continue
+        for fact in append.facts:
             if type(fact) is MessagesPublished and fact.messages:
                 size_bytes += _take_messages(fact, shared, rows)
                 fact = _reference(fact)

@@ -15,12 +15,26 @@ from heliograph.engine.message import Message
 from heliograph.errors import StoreRefused
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
-from heliograph.store.protocol import Commit
+from heliograph.store.protocol import NEVER_NS, Commit
 from heliograph.store.sqlite_file import Connect, Writer, check_header, create, open_reader, sync
-from heliograph.store.sqlite_reader import DAMAGE, Readers, Recovery, log_bounds, read_log, read_trims, unfinished_trims
+from heliograph.store.sqlite_reader import (
+    DAMAGE,
+    Readers,
+    Recovery,
+    first_kept,
+    journal_bytes,
+    log_bounds,
+    read_log,
+    read_trims,
+    topic_numbers,
+    unfinished_trims,
+)
 
 FILE_NAME = "heliograph.db"
 LOCK_NAME = "heliograph.lock"
+
+CHECKPOINT_BYTES_MIN = 16 * 1024 * 1024  # of journal, before a checkpoint is worth its while
+CHECKPOINT_GROWTH = 4  # and so many times the last checkpoint, so that their cost stays a share of the journal's
 
 Durability = Literal["full", "process", "none"]
 _SYNCHRONOUS: dict[str, str] = {"full": "FULL", "process": "NORMAL", "none": "OFF"}
@@ -60,7 +74,7 @@ class SqliteStore:
         self.path = Path(data_dir) / FILE_NAME
         self._connect = connect
         self._lock = _opened(self.path, connect)
-        self._trimmed, unfinished = self._check()
+        self._trimmed, unfinished, size = self._check()
         self._readers = Readers(self.path, connect)
         self._writer = Writer(self.path, connect, synchronous)
         self._writing = GroupCommit(
@@ -69,6 +83,7 @@ class SqliteStore:
             retry_seconds=retry_seconds,
             trim_delay_seconds=trim_delay_seconds,
             trims=unfinished,
+            journal_bytes=size,
         )
         atexit.register(self.close)
 
@@ -102,6 +117,20 @@ class SqliteStore:
         """See `Store.append`."""
         return self._writing.append(facts)
 
+    @property
+    def checkpoint_due(self) -> bool:
+        """See `Store.checkpoint_due`."""
+        writing = self._writing
+        return writing.journal_bytes > max(CHECKPOINT_BYTES_MIN, CHECKPOINT_GROWTH * writing.checkpoint_bytes)
+
+    def checkpoint(self, facts: Sequence[Fact]) -> Commit:
+        """See `Store.checkpoint`."""
+        return self._writing.append(facts, replaces=True)
+
+    def topic_numbers(self) -> set[int]:
+        """See `Store.topic_numbers`."""
+        return topic_numbers(self._readers)
+
     def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
         """See `Store.read_log`."""
         return read_log(self._readers, topic_number, max(first, self._trimmed.get(topic_number, 1)), last)
@@ -110,8 +139,10 @@ class SqliteStore:
         """See `Store.log_bounds`."""
         return log_bounds(self._readers, topic_number, self._trimmed.get(topic_number, 1))
 
-    def trim(self, topic_number: int, up_to: int) -> None:
+    def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
         """See `Store.trim`."""
+        if published_before_ns != NEVER_NS:
+            up_to = first_kept(self._readers, topic_number, up_to, published_before_ns)
         if up_to > self._trimmed.get(topic_number, 1):
             self._writing.trim(topic_number, up_to)
             self._trimmed[topic_number] = up_to
@@ -126,13 +157,14 @@ class SqliteStore:
         self._writer.close()  # last, because the last one to close the file removes what SQLite keeps beside it
         self._lock.release()
 
-    def _check(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Open the file for reading once, to see that it can be; returns its trims, and those not finished."""
+    def _check(self) -> tuple[dict[int, int], dict[int, int], int]:
+        """Open the file for reading once, to see that it can be; returns its trims, those not
+        finished, and the bytes of its journal."""
         try:
             connection = open_reader(self.path, self._connect, alone=True)
             try:
                 trims = read_trims(connection)
-                return trims, unfinished_trims(connection, trims)
+                return trims, unfinished_trims(connection, trims), journal_bytes(connection)
             finally:
                 connection.close()
         except DAMAGE as error:

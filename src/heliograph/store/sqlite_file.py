@@ -1,13 +1,11 @@
 """The file of the SQLite store: its format, how it is made, checked and opened, and how a group is written to it.
 
 ========  =====================================================================================================
-journal   one row for each group of facts that was committed together. Positions are consecutive from 1, so a
-          missing row is noticed
+journal   one row for each group of facts that was committed together. Positions are consecutive, so a missing
+          row is noticed. The first is 1, or a checkpoint, which has taken the place of those before it
 messages  the messages that the journal's MessagesPublished facts refer to; see `rows.py`
 trims     for each topic the sequence below which messages are gone
 ========  =====================================================================================================
-
-A checkpoint, when there are any, will be a journal row that replaces those before it.
 """
 
 from __future__ import annotations
@@ -30,6 +28,10 @@ FORMAT_VERSION = 1
 
 PAGE_BYTES = 4096
 CHECKPOINT_PAGES = 4096  # of the write-ahead log before SQLite copies them into the file
+CACHE_KIB = 8 * 1024  # of SQLite's page cache
+FREE_PAGES_MIN = 1024  # so many free pages, and
+FREE_SHARE = 4  # more than one in so many, before the file gives them back, so that it stays near its live data
+VACUUM_PAGES = 2_000  # given back per commit
 BUSY_SECONDS = 5.0  # how long to wait for somebody who looks into the file with another program
 TRIMMED_ROWS_MAX = 500  # per commit, so that a large trim does not hold up the facts that it goes with
 ROWS_PER_INSERT = 64  # one statement for many rows: between statements another thread may take the interpreter
@@ -214,6 +216,7 @@ class Writer:
         try:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
             connection.execute("PRAGMA secure_delete = OFF")  # some builds write zeros over all that is trimmed
             # Begin with an empty write-ahead log: what is left in it from before may never have reached the disk, and
             # what is written behind such a place would be lost with it.
@@ -242,7 +245,11 @@ class Writer:
             _insert_messages(connection, group.messages[start : start + ROWS_PER_INSERT])
         if group.journal is not None:
             connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (self._position + 1, *group.journal))
+            if group.replaces:
+                connection.execute("DELETE FROM journal WHERE position <= ?", (self._position,))
         unfinished = _trim(connection, group.trims) if group.trims else {}
+        if group.trims or group.replaces:
+            _give_back(connection)
         connection.execute("COMMIT")
         return unfinished
 
@@ -281,3 +288,11 @@ def _trim(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, in
         if room == 0:
             unfinished[topic_number] = up_to
     return unfinished
+
+
+def _give_back(connection: sqlite3.Connection) -> None:
+    """Shrink the file by some pages when many are free."""
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    if free > FREE_PAGES_MIN and free * FREE_SHARE > pages:
+        connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()

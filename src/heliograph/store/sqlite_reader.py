@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from heliograph.engine.facts import Fact, MessagesPublished
+from heliograph.engine.facts import CheckpointBegun, Fact, MessagesPublished, TopicRestored
 from heliograph.engine.message import Message
 from heliograph.errors import Internal, StoreRefused, Unavailable
 from heliograph.store.rows import Damaged, decode_facts, decode_messages, trim_checksum
@@ -143,6 +143,37 @@ def log_bounds(readers: Readers, topic_number: int, trimmed_up_to: int) -> tuple
     return max(lowest[0], trimmed_up_to), highest[0]
 
 
+def first_kept(readers: Readers, topic_number: int, up_to: int, published_before_ns: int) -> int:
+    """The first sequence of the oldest row that is not wholly below `up_to`, or not wholly published before that
+    instant; `up_to` if it is lower, or there is no such row."""
+    with readers.lend() as connection:
+        row = connection.execute(
+            "SELECT first_sequence FROM messages WHERE topic_number = ? AND (last_sequence >= ? OR "
+            "newest_publish_time_ns >= ?) ORDER BY last_sequence LIMIT 1",
+            (topic_number, up_to, published_before_ns),
+        ).fetchone()
+    return up_to if row is None else min(up_to, int(row[0]))
+
+
+def topic_numbers(readers: Readers) -> set[int]:
+    """Topics of which there are messages: one step in the index for each."""
+    numbers: set[int] = set()
+    with readers.lend() as connection:
+        number = 0
+        while True:
+            (number,) = connection.execute(
+                "SELECT min(topic_number) FROM messages WHERE topic_number > ?", (number,)
+            ).fetchone()
+            if number is None:
+                return numbers
+            numbers.add(number)
+
+
+def journal_bytes(connection: sqlite3.Connection) -> int:
+    """How much a recovery reads, messages apart."""
+    return int(connection.execute("SELECT coalesce(sum(length(body)), 0) FROM journal").fetchone()[0])
+
+
 def read_trims(connection: sqlite3.Connection) -> dict[int, int]:
     """For each topic the sequence below which messages are gone. Raises: Damaged."""
     trims: dict[int, int] = {}
@@ -172,6 +203,7 @@ class Recovery:
         self._connection = connection
         self._trims: dict[int, int] = {}
         self._last: dict[int, int] = {}  # sequence by topic
+        self._number = 0  # the last that topics had before the checkpoint
         # the rows of the journal row at hand, by topic: batches that share one are decoded once
         self._decoded: dict[int, tuple[int, int, list[Message]]] = {}
 
@@ -193,19 +225,26 @@ class Recovery:
             ) from error
 
     def _journal(self) -> Iterator[Fact]:
-        expected = 1
+        expected = 0
         for position, checksum, body in self._connection.execute(
             "SELECT position, checksum, body FROM journal ORDER BY position"
         ):
-            if position != expected:
-                raise Damaged(f"journal row {expected} is missing")
             try:
                 facts = decode_facts(body, checksum)
             except Damaged as error:
                 raise Damaged(f"journal row {position}: {error}") from error
+            if expected == 0:
+                # the journal begins with its first row, or with a checkpoint
+                expected = position if type(facts[0]) is CheckpointBegun else 1
+            if position != expected:
+                raise Damaged(f"journal row {expected} is missing")
             self._decoded.clear()
             for fact in facts:
                 yield self._restored(fact) if type(fact) is MessagesPublished else fact
+                if type(fact) is TopicRestored:
+                    self._last[fact.number] = fact.next_sequence - 1
+                elif type(fact) is CheckpointBegun:
+                    self._number = fact.number
             expected += 1
 
     def _check_pages(self) -> None:
@@ -219,6 +258,8 @@ class Recovery:
         for topic_number, last in self._connection.execute(
             "SELECT topic_number, max(last_sequence) FROM messages GROUP BY topic_number"
         ):
+            if topic_number not in self._last and topic_number <= self._number:
+                continue  # deleted before the checkpoint, and not trimmed yet
             if last > self._last.get(topic_number, 0):
                 raise Damaged(f"the journal does not know message {last} of topic {topic_number}")
 

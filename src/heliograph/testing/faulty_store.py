@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
-from heliograph.store.protocol import Commit, Store
+from heliograph.store.protocol import NEVER_NS, Commit, Store
 
 
 class FaultyStore:
@@ -28,7 +28,7 @@ class FaultyStore:
         self._error: Exception = OSError(errno.ENOSPC, "No space left on device")
         self._failing: Exception | None = None
         self._held: Commit | None = None
-        self._waiting: list[Sequence[Fact]] = []
+        self._waiting: list[tuple[Sequence[Fact], bool]] = []  # and whether they are a checkpoint
 
     # ── the switches ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -69,15 +69,32 @@ class FaultyStore:
         """See `Store.failing`."""
         return self._failing or self.inner.failing
 
+    @property
+    def facts_written(self) -> int:
+        """See `Store.facts_written`."""
+        return self.inner.facts_written
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """See `Store.checkpoint_due`."""
+        return self.inner.checkpoint_due
+
     def recover(self) -> Iterator[Fact]:
         """See `Store.recover`."""
         return self.inner.recover()
 
     def append(self, facts: Sequence[Fact]) -> Commit:
         """See `Store.append`."""
+        return self._queue(facts, is_checkpoint=False)
+
+    def checkpoint(self, facts: Sequence[Fact]) -> Commit:
+        """See `Store.checkpoint`."""
+        return self._queue(facts, is_checkpoint=True)
+
+    def _queue(self, facts: Sequence[Fact], *, is_checkpoint: bool) -> Commit:
         with self._lock:
             if facts:
-                self._waiting.append(facts)
+                self._waiting.append((facts, is_checkpoint))
             if self._held is not None:
                 return self._held
             inner = self._attempt() if facts else None if self._failing else self.inner.append(())
@@ -95,9 +112,13 @@ class FaultyStore:
         """See `Store.log_bounds`."""
         return self.inner.log_bounds(topic_number)
 
-    def trim(self, topic_number: int, up_to: int) -> None:
+    def topic_numbers(self) -> set[int]:
+        """See `Store.topic_numbers`."""
+        return self.inner.topic_numbers()
+
+    def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
         """See `Store.trim`."""
-        self.inner.trim(topic_number, up_to)
+        self.inner.trim(topic_number, up_to, published_before_ns)
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -112,6 +133,6 @@ class FaultyStore:
         self._failing = None
         waiting, self._waiting = self._waiting, []
         commit = self.inner.append(())
-        for facts in waiting:
-            commit = self.inner.append(facts)
+        for facts, is_checkpoint in waiting:
+            commit = self.inner.checkpoint(facts) if is_checkpoint else self.inner.append(facts)
         return commit

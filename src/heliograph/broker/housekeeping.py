@@ -1,0 +1,59 @@
+"""What keeps a long-running broker small: messages out of memory, checkpoints in the store, old messages out of it."""
+
+from __future__ import annotations
+
+from heliograph.engine.engine import Engine
+from heliograph.engine.message import Message
+from heliograph.store.protocol import NEVER_NS, Store
+
+MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
+"""How many bytes of messages are kept in memory unless told otherwise."""
+
+LATEST_SEQUENCE = 2**62
+"""Above every sequence."""
+
+
+class Housekeeping:
+    """Called under the broker's lock, after operations.
+
+    Args:
+        store: where the facts are.
+        memory_budget_bytes: how many bytes of messages may stay in memory when the store has them too; None = all stay.
+    """
+
+    def __init__(self, store: Store, memory_budget_bytes: int | None) -> None:
+        self._store = store
+        self._budget_bytes = memory_budget_bytes
+        self.engine = Engine(self._read if memory_budget_bytes is not None else None)
+
+    def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
+        return [message for batch in self._store.read_log(topic_number, first, last) for message in batch]
+
+    def recover(self, now_ns: int) -> None:
+        """Bring the engine to where the store's facts lead.
+
+        Raises:
+            StoreRefused: the store is damaged, newer or not ours.
+        """
+        for fact in self._store.recover():
+            self.engine.replay(fact)
+            if self._budget_bytes is not None:
+                self.engine.shed_memory(self._budget_bytes, 0)
+        self.engine.recovered(now_ns)
+
+    def keep_house(self) -> None:
+        """The facts of an operation were given to the store."""
+        if self._budget_bytes is not None:
+            self.engine.shed_memory(self._budget_bytes, self._store.facts_written)
+        if self._store.checkpoint_due and self._store.failing is None:
+            self._store.checkpoint(self.engine.checkpoint())
+        if self.engine.trims:
+            self._trim()
+
+    def _trim(self) -> None:
+        points, self.engine.trims = self.engine.trims, []
+        for point in points:
+            self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
+        known = {point.topic_number for point in points}
+        for topic_number in self._store.topic_numbers() - known:
+            self._store.trim(topic_number, LATEST_SEQUENCE, NEVER_NS)
