@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
 from heliograph.store.protocol import NEVER_NS, Store
 
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 """How many bytes of messages are kept in memory unless told otherwise."""
+
+CHECKPOINT_SHARE = 0.05
+"""Checkpoints take no more of the time than this share: one of a very large work queue may take a second."""
 
 LATEST_SEQUENCE = 2**62
 """Above every sequence."""
@@ -24,6 +29,7 @@ class Housekeeping:
     def __init__(self, store: Store, memory_budget_bytes: int | None) -> None:
         self._store = store
         self._budget_bytes = memory_budget_bytes
+        self._checkpoint_not_before = 0.0
         self.engine = Engine(self._read if memory_budget_bytes is not None else None)
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
@@ -45,10 +51,18 @@ class Housekeeping:
         """The facts of an operation were given to the store."""
         if self._budget_bytes is not None:
             self.engine.shed_memory(self._budget_bytes, self._store.facts_written)
-        if self._store.checkpoint_due and self._store.failing is None:
-            self._store.checkpoint(self.engine.checkpoint())
+        if self._store.checkpoint_due:
+            self._checkpoint()
         if self.engine.trims:
             self._trim()
+
+    def _checkpoint(self) -> None:
+        began = time.perf_counter()
+        if began < self._checkpoint_not_before or self._store.failing is not None:
+            return
+        self._store.checkpoint(self.engine.checkpoint())
+        now = time.perf_counter()
+        self._checkpoint_not_before = now + (now - began) / CHECKPOINT_SHARE
 
     def _trim(self) -> None:
         points, self.engine.trims = self.engine.trims, []

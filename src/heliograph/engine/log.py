@@ -10,10 +10,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 
-from heliograph.engine.message import Message, size_bytes, total_bytes
+from heliograph.engine.message import Message, total_bytes
 from heliograph.engine.residency import Residency
 
 PAGE_MESSAGES = 512  # one read of the store; small enough that a page in memory for one message's sake is no matter
+OVERHEAD_BYTES = 136  # what a message takes in memory beyond its content: objects, and its place in the page
 _SHIFT = PAGE_MESSAGES.bit_length() - 1
 _MASK = PAGE_MESSAGES - 1
 _ALL_HELD = b"\1" * PAGE_MESSAGES
@@ -30,7 +31,7 @@ class Page:
         live: how many are held.
         holders: how many subscriptions hold each; None = one.
         out: while the page is out of memory: for each place 1 if a message is held; `messages` is empty then.
-        size_bytes: of the held messages, as counted when the page was last complete in memory.
+        size_bytes: of the held messages, overhead included, as counted when the page was filled.
     """
 
     __slots__ = ("holders", "live", "messages", "out", "size_bytes")
@@ -105,7 +106,7 @@ class TopicLog:
             part = messages[start : start + PAGE_MESSAGES - place]
             page.messages.extend(part)
             page.live += len(part)
-            page.size_bytes += total_bytes(part)
+            page.size_bytes += total_bytes(part) + OVERHEAD_BYTES * len(part)
             if page.holders is None and holders > 1:
                 page.holders = array("I", [1]) * place
             if page.holders is not None:
@@ -154,14 +155,19 @@ class TopicLog:
         """The messages, all of them held."""
         if not sequences:
             return []
-        first, last = sequences[0] - 1, sequences[-1] - 1
-        number = first >> _SHIFT
-        if last >> _SHIFT == number and sequences == list(range(first + 1, last + 2)):
-            # one run in one page: what pulls and acknowledgements of a plain subscription are
+        first, last = sequences[0], sequences[-1]
+        if last - first + 1 != len(sequences) or sequences != list(range(first, last + 1)):
+            return [self[sequence] for sequence in sequences]
+        # one run: what pulls and acknowledgements of a plain subscription are
+        selected: list[Message | None] = []
+        while first <= last:
+            number, place = (first - 1) >> _SHIFT, (first - 1) & _MASK
             page = self._pages[number]
             messages = page.messages if page.out is None else self._bring_in(number, page)
-            return messages[first & _MASK : (last & _MASK) + 1]  # type: ignore[return-value]  # held, so none is None
-        return [self[sequence] for sequence in sequences]
+            part = messages[place : place + last - first + 1]
+            selected = selected + part if selected else part
+            first += len(part)
+        return selected  # type: ignore[return-value]  # held, so none is None
 
     def held(self, first: int, last: int) -> Iterator[Message]:
         """Those in [first, last] that somebody holds, in order."""
@@ -276,7 +282,8 @@ class TopicLog:
             if page.holders is not None:
                 del page.holders[self.next_sequence - first :]
         page.messages, page.out = messages, None
-        page.size_bytes = page.size_bytes or sum(size_bytes(message) for message in messages if message is not None)
+        here = [message for message in messages if message is not None]
+        page.size_bytes = page.size_bytes or total_bytes(here) + OVERHEAD_BYTES * len(here)
         if self._residency is not None:
             self._residency.brought_in(self, number, page.size_bytes)
         return messages

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 class Residency:
-    """Complete pages in memory, over all topics, and their bytes.
-
-    Args:
-        overhead_bytes: what a message costs in memory beyond its content.
-    """
+    """Complete pages in memory, over all topics, and their bytes."""
 
     __slots__ = ("_candidates", "_sizes", "bytes", "fact_count")
 

@@ -38,7 +38,7 @@ class GroupCommit:
     Attributes:
         commits: how many groups are written.
         facts_written: how many facts were in them.
-        journal_bytes: what a recovery would read, messages apart.
+        journal_bytes: what a recovery would read.
         checkpoint_bytes: of that, the last checkpoint.
         failing: why the latest attempt failed; None once one succeeded.
     """
@@ -195,7 +195,7 @@ class GroupCommit:
         self.commits += 1
         self.facts_written += group.fact_count
         if group.journal is not None:
-            self.journal_bytes += len(group.journal.body)
+            self.journal_bytes += len(group.journal.body) + sum([len(row.body) for row in group.messages])
             if group.replaces:
                 self.journal_bytes = self.checkpoint_bytes = len(group.journal.body)
         if self.failing is None and not unfinished:

@@ -170,7 +170,7 @@ def topic_numbers(readers: Readers) -> set[int]:
 
 
 def journal_bytes(connection: sqlite3.Connection) -> int:
-    """How much a recovery reads, messages apart."""
+    """How much a recovery reads at least: messages apart."""
     return int(connection.execute("SELECT coalesce(sum(length(body)), 0) FROM journal").fetchone()[0])
 
 
