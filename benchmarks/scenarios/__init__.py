@@ -6,6 +6,7 @@ MODULES = (
     "benchmarks.scenarios.in_process",
     "benchmarks.scenarios.durable",
     "benchmarks.scenarios.grpc_door",
+    "benchmarks.scenarios.log_door",
 )
 
 suite = Suite()
