@@ -64,6 +64,9 @@ class Subscription:
     def leased(self) -> list[Entry]:
         return [entry for entry in self.held if entry.lease is not None]
 
+    def ack_id(self, entry: Entry) -> str:
+        return f"{self.number}-{entry.sequence}-{entry.lease[0] if entry.lease is not None else 0}"
+
     def delayed(self, now_ns: int) -> list[Entry]:
         return [entry for entry in self.waiting() if entry.turn and entry.available_ns > now_ns]
 
@@ -239,7 +242,7 @@ class Model:
         return [
             Delivered(
                 subscription.topic.message_id(entry),
-                f"{subscription.number}-{entry.sequence}-{subscription.lease_number}",
+                subscription.ack_id(entry),
                 entry.failures + 1,
                 deadline_ns,
                 entry.draft.data,
@@ -250,11 +253,7 @@ class Model:
     def settle(self, action: str, name: str, ack_ids: list[str], now_ns: int, ack_deadline_ns: int = 0) -> list[str]:
         subscription = self._subscription(name)
         self.tick(now_ns)
-        current = {
-            f"{subscription.number}-{entry.sequence}-{entry.lease[0]}": entry
-            for entry in subscription.held
-            if entry.lease is not None
-        }
+        current = {subscription.ack_id(entry): entry for entry in subscription.leased()}
         entries: list[Entry] = []
         stale: list[str] = []
         for ack_id in ack_ids:

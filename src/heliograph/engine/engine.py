@@ -558,6 +558,7 @@ class Engine:
         sequences = sorted(subscription.waiting_sequences())
         if sequences:
             self._record(f.MessagesPurged(subscription.name, sequences))
+            self._schedule_following(subscription)
         return len(sequences) - delayed, delayed
 
     def _on_messages_purged(self, fact: f.MessagesPurged) -> None:
