@@ -13,6 +13,8 @@ from rich.table import Table
 from benchmarks.harness import Result, Scale
 from benchmarks.machine import Machine
 
+WIDE = 130  # columns in which every name fits
+
 
 class Report(msgspec.Struct):
     """Everything of one run."""
@@ -34,7 +36,7 @@ def write_json(report: Report, path: Path) -> None:
 def print_table(results: Sequence[Result], console: Console) -> None:
     """One line per scenario: the median rate, its spread, the scenario's own figures, the ratio to its peer."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("scenario", overflow="fold")
+    table.add_column("scenario", overflow="fold", no_wrap=console.width >= WIDE)
     table.add_column("per second", justify="right", no_wrap=True)
     table.add_column("min – max", justify="right", no_wrap=True)
     table.add_column("also")
@@ -46,7 +48,7 @@ def print_table(results: Sequence[Result], console: Console) -> None:
             f"{short(rate.median)} {result.unit}",
             f"{short(rate.minimum)} – {short(rate.maximum)}",
             ", ".join(f"{name} {short(spread.median)}" for name, spread in result.figures.items()),
-            f"{result.ratio:.2f} × {result.peer.partition('[')[0]}" if result.peer and result.ratio else "",
+            f"{result.ratio.median:.2f} × {result.peer.partition('[')[0]}" if result.peer and result.ratio else "",
         )
     console.print(table)
 

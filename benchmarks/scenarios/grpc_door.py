@@ -24,8 +24,8 @@ from benchmarks.harness import Figures, Load, Scale
 from benchmarks.scenarios import suite
 from benchmarks.server import running_server
 
-TOPIC = "projects/bench/topics/t"
-SUBSCRIPTION = "projects/bench/subscriptions/s"
+TOPIC = "projects/bench/topics/orders"
+SUBSCRIPTION = "projects/bench/subscriptions/billing"
 WAIT_SECONDS_MAX = 60.0
 CALLS = {1: 5_000, 100: 1_000}  # by messages per call, when something else goes on meanwhile
 CALLS_ONE_BY_ONE = 500

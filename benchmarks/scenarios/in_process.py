@@ -13,8 +13,8 @@ from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.store.memory import MemoryStore
 
 MESSAGES = 100_000
-TOPIC = "projects/bench/topics/t"
-SUBSCRIPTION = "projects/bench/subscriptions/s"
+TOPIC = "projects/bench/topics/orders"
+SUBSCRIPTION = "projects/bench/subscriptions/billing"
 NOW_NS = 1_700_000_000_000_000_000
 
 

@@ -106,6 +106,9 @@ def _check_log(topic: Topic) -> None:
 
 def _holders(topic: Topic, sequence: int) -> int:
     log = topic.log
+    if sequence < log._first:
+        assert log._old is not None
+        return log._old[sequence][1]
     return log._holders[sequence - log._first] if log._holders is not None else 1
 
 

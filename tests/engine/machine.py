@@ -56,7 +56,7 @@ subscription_settings = st.builds(
     enable_message_ordering=st.booleans(),
     retry_policy=retry_policies,
     dead_letter_policy=dead_letter_policies,
-    capacity=seldom(None, Capacity(3, 100), Capacity(10, 12), Capacity(4, 0, refuse=True)),
+    capacity=seldom(None, Capacity(3, 100), Capacity(10, 12), Capacity(4, 0, refuse=True), Capacity(9, 8, refuse=True)),
     outstanding_messages_max=seldom(0, 2, 3),
     outstanding_bytes_max=seldom(0, 5, 9),
     ttl_ns=seldom(0, 3 * SECOND_NS, 20 * SECOND_NS),

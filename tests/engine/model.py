@@ -32,6 +32,7 @@ class Entry:
     sequence: int
     draft: Draft
     published_ns: int
+    first_expiry_ns: int
     expires_ns: int
     available_ns: int
     turn: bool = True  # False: another message of its ordering key goes first
@@ -174,9 +175,11 @@ class Model:
             self.tick(now_ns)
             for subscription in topic.subscriptions:
                 capacity = subscription.settings.capacity
-                if capacity is not None and capacity.refuse:
-                    if len(subscription.waiting()) + len(drafts) > capacity.messages:
-                        raise QueueFull(name, capacity.messages)
+                if capacity is None or not capacity.refuse:
+                    continue
+                waiting_bytes = sum(size_bytes(one) for one in [*(e.draft for e in subscription.waiting()), *drafts])
+                if len(subscription.waiting()) + len(drafts) > capacity.messages or 0 < capacity.bytes < waiting_bytes:
+                    raise QueueFull(name, capacity.messages)
         first = topic.next_sequence
         topic.next_sequence += len(drafts)
         for subscription in topic.subscriptions:
@@ -188,14 +191,17 @@ class Model:
         capacity, ttl_ns = subscription.settings.capacity, subscription.settings.ttl_ns
         for index, draft in enumerate(drafts):
             held_bytes = sum(size_bytes(entry.draft) for entry in subscription.held)
-            if capacity is not None and not capacity.refuse:
-                if len(subscription.held) >= capacity.messages or held_bytes + size_bytes(draft) > capacity.bytes:
-                    subscription.totals.dropped += len(drafts) - index
-                    return
+            drops = capacity is not None and not capacity.refuse
+            if drops and (
+                len(subscription.held) >= capacity.messages or held_bytes + size_bytes(draft) > capacity.bytes
+            ):
+                subscription.totals.dropped += len(drafts) - index
+                return
             published_ns = draft.publish_time_ns or now_ns
             extras = draft.extras or Extras()
             expires_ns = extras.expires_at_ns or (published_ns + ttl_ns if ttl_ns else 0)
-            subscription.admit(Entry(first + index, draft, published_ns, expires_ns, extras.available_at_ns))
+            entry = Entry(first + index, draft, published_ns, expires_ns, expires_ns, extras.available_at_ns)
+            subscription.admit(entry)
 
     # ── delivering and settling ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -333,11 +339,12 @@ class Model:
                 raise MessageNotFound(message_id)
         for entry in [by_id[message_id] for message_id in chosen]:
             subscription.dead.remove(entry)
-            entry.expires_ns = 0
-            if entry.reason is DeadLetterReason.TTL_EXPIRED:
-                own = entry.extras.expires_at_ns
-                entry.expires_ns = now_ns + (own - entry.published_ns if own else subscription.settings.ttl_ns)
-            entry.failures, entry.came_back, entry.available_ns, entry.reason = 0, False, 0, None
+            entry.expires_ns = entry.first_expiry_ns
+            over = entry.reason is DeadLetterReason.TTL_EXPIRED or entry.expires_ns <= now_ns
+            if entry.expires_ns and over:
+                entry.expires_ns = now_ns + entry.first_expiry_ns - entry.published_ns
+            entry.came_back = entry.failures > 0
+            entry.failures, entry.available_ns, entry.reason = 0, 0, None
             subscription.admit(entry)
         return len(chosen)
 

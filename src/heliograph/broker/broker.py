@@ -153,7 +153,8 @@ class LocalBroker:
     def _on_forwarded(self, published: dict[Subscription, list[int]]) -> None:
         """The commit of published dead letters is over. If it failed, the store still has it, and writes it before
         anything newer: publishing them again would double them."""
-        engine, woken = self._engine, []
+        engine = self._engine
+        woken: list[SubscriptionWatch] = []
         with self._lock:
             self._forwarding -= 1
             self._forwarded.notify_all()
@@ -375,6 +376,9 @@ class LocalBroker:
         with self._lock:
             number = self._engine.topic(topic).number
         return self._store.read_log(number, first, last)
+
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
 
     def close(self) -> None:
         with self._lock:

@@ -27,6 +27,11 @@ class Reply(Generic[T]):
         self._value = value
         self._commit = commit
 
+    @property
+    def provisional(self) -> T:
+        """What the result will be if the commit succeeds: to decide what to do meanwhile, never to be given out."""
+        return self._value
+
     def result(self, timeout_seconds: float | None = None) -> T:
         """Block until durable. Never call it from an event loop's thread.
 

@@ -14,6 +14,7 @@ import typer
 from heliograph import __version__
 from heliograph.cli.failure import failure_of
 from heliograph.cli.serve import serve
+from heliograph.demo.run import demo
 
 app = typer.Typer(
     help="Heliograph, a message broker: Google Cloud Pub/Sub's protocol, work queues, a Spark pipeline.",
@@ -23,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.command()(demo)
 
 
 def _print_version(wanted: bool) -> None:

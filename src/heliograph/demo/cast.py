@@ -12,7 +12,7 @@ from heliograph.demo.delays import WORKERS, Forwarder, Workers
 from heliograph.demo.flights import Flight
 from heliograph.demo.ordered_subscriber import OrderedSubscriber
 from heliograph.demo.progress import Step, Steps
-from heliograph.demo.publishers import Publishers
+from heliograph.demo.publisher_process import PublisherProcess
 from heliograph.demo.topics import NAMES
 from heliograph.errors import HeliographError, Unavailable
 
@@ -63,7 +63,7 @@ class Cast:
             self._publish.advance()
             on_published(self._publish.done)
 
-        self.publishers = Publishers(NAMES.flights, airlines, answered)
+        self.publishers = PublisherProcess(NAMES.flights, airlines, answered)
         self.ordered = OrderedSubscriber(NAMES.ordered, count, self._consume.advance)
         self.forwarder = Forwarder(NAMES.forwarder, Commands(endpoint, self._over), count, self._forward.advance)
         self.workers = Workers(endpoint, self.handling_seconds, self._work.advance)

@@ -13,9 +13,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from heliograph.demo.delays import MINUTES_PER_PRIORITY, PRIORITY_CANCELLED, PRIORITY_LATE_MAX
+from heliograph.demo.figures import HourOfDay
 from heliograph.demo.flights import LATE_MINUTES
 from heliograph.demo.latency import Percentiles
-from heliograph.demo.outcome import Hour
 
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
@@ -29,7 +29,7 @@ _LAYOUT: dict[str, Any] = {
 }
 
 
-def hours_chart(hours: Sequence[Hour]) -> go.Figure:
+def hours_chart(hours: Sequence[HourOfDay]) -> go.Figure:
     """Flights and mean delay by hour of day: two panels over one axis."""
     labels = [f"{hour.hour:02}" for hour in hours]
     chart = make_subplots(
@@ -60,7 +60,7 @@ def hours_chart(hours: Sequence[Hour]) -> go.Figure:
     )
     chart.update_layout(**_LAYOUT, height=560)
     chart.update_yaxes(title_text="flights", tickformat=",", rangemode="tozero", row=1, col=1)
-    chart.update_yaxes(title_text="minutes", zeroline=True, zerolinecolor=GREY, row=2, col=1)
+    chart.update_yaxes(title_text="minutes", rangemode="tozero", zeroline=True, zerolinecolor=GREY, row=2, col=1)
     chart.update_xaxes(type="category", row=1, col=1)
     chart.update_xaxes(type="category", title_text="scheduled hour of departure (local time)", row=2, col=1)
     return chart
@@ -72,7 +72,7 @@ def waits_chart(waits: Mapping[int, Percentiles]) -> go.Figure:
     for level in sorted(waits, reverse=True):
         wait = waits[level]
         chart.add_box(
-            y=[priority_label(level)],
+            y=[f"{priority_label(level)} ({wait.count:,})  "],
             lowerfence=[wait.p5_ms / 1e3],
             q1=[wait.p25_ms / 1e3],
             median=[wait.p50_ms / 1e3],
@@ -83,9 +83,9 @@ def waits_chart(waits: Mapping[int, Percentiles]) -> go.Figure:
             width=0.6,
             name=f"{wait.count:,} flights",
         )
-    chart.update_layout(**{**_LAYOUT, "margin": {**_LAYOUT["margin"], "l": 190}}, height=120 + 44 * len(waits))
+    chart.update_layout(**{**_LAYOUT, "margin": {**_LAYOUT["margin"], "l": 230}}, height=120 + 44 * len(waits))
     chart.update_xaxes(title_text="seconds in the queue before a worker first took the flight", rangemode="tozero")
-    chart.update_yaxes(title_text="priority and what it stands for", autorange="reversed", type="category")
+    chart.update_yaxes(title_text="priority, and how many flights had it", autorange="reversed", type="category")
     return chart
 
 

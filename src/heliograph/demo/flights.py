@@ -10,6 +10,7 @@ import importlib.util
 import io
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -156,7 +157,7 @@ def _flights(path: Path) -> Iterator[Flight]:
                 yield _flight(f"{path}, line {rows.line_num},", row, values, places)
     except UnicodeDecodeError:
         raise InvalidArgument(f"{path} is neither a CSV file in UTF-8 nor a zip archive of one") from None
-    except (OSError, zipfile.BadZipFile, csv.Error) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error, NotImplementedError, RuntimeError) as error:
         raise InvalidArgument(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 

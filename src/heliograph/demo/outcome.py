@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from heliograph.demo.balance import Balance
+from heliograph.demo.figures import HourOfDay
 from heliograph.demo.latency import Percentiles
 
 
@@ -29,22 +30,6 @@ class Throughput(msgspec.Struct, frozen=True):
         return self.count / self.seconds if self.seconds else 0.0
 
 
-class Hour(msgspec.Struct, frozen=True):
-    """The flights that were due to leave in one hour of the day.
-
-    Args:
-        hour: 0-23, local time.
-        flights: how many.
-        cancelled: how many of them never left.
-        delay_minutes: mean delay at departure of those that left; None = none did.
-    """
-
-    hour: int
-    flights: int
-    cancelled: int
-    delay_minutes: float | None
-
-
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Everything.
 
@@ -52,7 +37,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         balance: see `Balance`.
         throughput: part by part.
         latency: by what was measured.
-        hours: the hours of the day that have flights, in order.
+        hours: the hours of the day that have flights, in order, all airlines together.
         waits: queue wait by priority, until a worker first took the flight.
         handling_seconds: how long a worker was busy with one late flight.
         aircraft: how many ordering keys were checked, per airline.
@@ -67,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     balance: Balance
     throughput: Sequence[Throughput]
     latency: Mapping[str, Percentiles]
-    hours: Sequence[Hour]
+    hours: Sequence[HourOfDay]
     waits: Mapping[int, Percentiles]
     handling_seconds: float
     aircraft: int

@@ -9,20 +9,52 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from google.api_core import exceptions
+from google.api_core.retry import Retry, if_exception_type
 from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.publisher.futures import Future
 from google.cloud.pubsub_v1.types import BatchSettings, LimitExceededBehavior, PublisherOptions, PublishFlowControl
 
 from heliograph.demo.flights import Flight
-from heliograph.demo.latency import Durations
 
-# With ordering keys the client sends one batch per key at a time, each in a thread of its own, so its calls carry what
-# has come together for one aircraft in `max_latency`. A longer wait makes fuller batches, a wider window more of them.
-BATCHES = BatchSettings(max_messages=100, max_latency=0.1)
-UNANSWERED_MAX = 2_000
+# With ordering keys the client sends one batch per key at a time, each in a thread of its own, so a call carries what
+# has come together for one aircraft in `max_latency`. A longer wait makes fuller batches, and so does a wider window.
+BATCHES = BatchSettings(max_messages=100, max_latency=0.3)
+UNANSWERED_MAX = 4_000
+# The client's own retry quadruples its wait each time, up to a minute: when a broker is back, much would still wait.
+RETRY = Retry(
+    predicate=if_exception_type(
+        exceptions.Aborted,
+        exceptions.Cancelled,
+        exceptions.DeadlineExceeded,
+        exceptions.InternalServerError,
+        exceptions.ResourceExhausted,
+        exceptions.ServiceUnavailable,
+        exceptions.Unknown,
+    ),
+    initial=0.1,
+    maximum=2.0,
+    multiplier=1.5,
+)
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A flight that the broker answered.
+
+    Args:
+        carrier: its airline.
+        row: see `Flight.row`.
+        message_id: what the broker calls it.
+        duration_ns: from `publish()` to the answer.
+    """
+
+    carrier: str
+    row: int
+    message_id: str
+    duration_ns: int
 
 
 class Publishers:
@@ -31,23 +63,18 @@ class Publishers:
     Args:
         topic: full resource name.
         airlines: flights per airline, in the order in which they are to be published.
-        on_answered: called once per flight, from any thread; must be quick.
     """
 
-    def __init__(
-        self, topic: str, airlines: Mapping[str, Sequence[Flight]], on_answered: Callable[[], None] | None = None
-    ) -> None:
-        self.topic = topic
-        self.durations = Durations()
+    def __init__(self, topic: str, airlines: Mapping[str, Sequence[Flight]]) -> None:
         self.complete = threading.Event()
         self.completed = 0.0
+        self._topic = topic
         self._airlines = airlines
         self._unanswered = sum(map(len, airlines.values()))
-        self._answered: dict[str, list[tuple[int, str]]] = {carrier: [] for carrier in airlines}
+        self._answers: list[Answer] = []
         self._clients: list[pubsub_v1.PublisherClient] = []
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
-        self._on_answered = on_answered or (lambda: None)
 
     def start(self) -> None:
         """Begin to publish; `complete` is set when every flight is answered.
@@ -58,7 +85,7 @@ class Publishers:
         for carrier, flights in self._airlines.items():
             client = _client()
             self._clients.append(client)
-            arguments = client, carrier, flights
+            arguments = client, flights
             threading.Thread(target=self._run, args=arguments, name=f"publisher-{carrier}", daemon=True).start()
 
     def failure(self) -> BaseException | None:
@@ -72,21 +99,21 @@ class Publishers:
             client.stop()
             client.transport.close()
 
-    def published(self) -> dict[str, dict[int, str]]:
-        """Per airline: the message ids of the flights (by `Flight.row`) that the broker answered."""
-        return {carrier: dict(answered) for carrier, answered in self._answered.items()}
+    def answers(self, known: int = 0) -> list[Answer]:
+        """What the broker has answered so far, in the order of the answers, without the first `known`."""
+        return self._answers[known:]
 
-    def _run(self, client: pubsub_v1.PublisherClient, carrier: str, flights: Sequence[Flight]) -> None:
+    def _run(self, client: pubsub_v1.PublisherClient, flights: Sequence[Flight]) -> None:
         try:
-            self._publish(client, carrier, flights)
+            self._publish(client, flights)
         except Exception as error:
             self._failure = self._failure or error
 
-    def _publish(self, client: pubsub_v1.PublisherClient, carrier: str, flights: Sequence[Flight]) -> None:
+    def _publish(self, client: pubsub_v1.PublisherClient, flights: Sequence[Flight]) -> None:
         encode = msgspec.json.Encoder().encode
         for flight in flights:
             future = client.publish(
-                self.topic,
+                self._topic,
                 encode(flight),
                 ordering_key=flight.ordering_key,
                 carrier=flight.carrier,
@@ -94,17 +121,16 @@ class Publishers:
                 dest=flight.dest,
                 cancelled="true" if flight.cancelled else "false",
             )
-            future.add_done_callback(functools.partial(self._note, carrier, flight.row, time.perf_counter_ns()))
+            future.add_done_callback(functools.partial(self._note, flight, time.perf_counter_ns()))
 
-    def _note(self, carrier: str, row: int, sent_ns: int, future: Future) -> None:
+    def _note(self, flight: Flight, sent_ns: int, future: Future) -> None:
         failure = future.exception()
         if failure is not None:
             self._failure = self._failure or failure
             return
-        self.durations.add(time.perf_counter_ns() - sent_ns)
-        self._answered[carrier].append((row, future.result()))
-        self._on_answered()
+        answer = Answer(flight.carrier, flight.row, future.result(), time.perf_counter_ns() - sent_ns)
         with self._lock:
+            self._answers.append(answer)
             self._unanswered -= 1
             if not self._unanswered:
                 self.completed = time.monotonic()
@@ -115,5 +141,5 @@ def _client() -> pubsub_v1.PublisherClient:
     flow_control = PublishFlowControl(message_limit=UNANSWERED_MAX, limit_exceeded_behavior=LimitExceededBehavior.BLOCK)
     return pubsub_v1.PublisherClient(
         batch_settings=BATCHES,
-        publisher_options=PublisherOptions(enable_message_ordering=True, flow_control=flow_control),
+        publisher_options=PublisherOptions(enable_message_ordering=True, flow_control=flow_control, retry=RETRY),
     )

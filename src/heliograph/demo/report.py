@@ -11,13 +11,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from heliograph.demo.balance import AirlineBalance, Balance
 from heliograph.demo.charts import BLUE, FONT, VERMILION, hours_chart, priority_label, waits_chart
+from heliograph.demo.figures import HourOfDay
 from heliograph.demo.latency import Percentiles
-from heliograph.demo.outcome import Hour, Outcome
+from heliograph.demo.outcome import Outcome
 
 FEW_FLIGHTS = 30
 _BALANCE_COLUMNS = (
@@ -25,13 +27,13 @@ _BALANCE_COLUMNS = (
     "flights",
     "published",
     "archived",
-    "acknowledged",
+    "acked",
     "queued",
-    "worked off",
-    "dead letters",
+    "worked",
+    "dead",
     "cancelled",
 )
-_LATENCY_COLUMNS = ("latency in milliseconds", "p50", "p95", "p99", "measured")
+_LATENCY_COLUMNS = ("latency in milliseconds", "p50", "p95", "p99", "count")
 _THROUGHPUT_COLUMNS = ("throughput", "messages", "seconds", "a second")
 
 
@@ -41,7 +43,7 @@ def print_tables(console: Console, outcome: Outcome) -> None:
     console.print(_table(None, _THROUGHPUT_COLUMNS, _throughput_rows(outcome)))
     console.print(_table(None, _LATENCY_COLUMNS, _latency_rows(outcome)))
     for sentence in seen(outcome):
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, soft_wrap=True)
     if outcome.balance.adds_up:
         console.print("[green]The balance adds up.[/green]", highlight=False)
 
@@ -110,7 +112,7 @@ def seen(outcome: Outcome) -> Iterator[str]:
     yield f"Came more than once (at-least-once allows it): {', '.join(repeated) if repeated else 'nothing'}."
 
 
-def _hours_seen(hours: Sequence[Hour]) -> str:
+def _hours_seen(hours: Sequence[HourOfDay]) -> str:
     delays = [(hour.delay_minutes, hour) for hour in hours if hour.delay_minutes is not None]
     usual = [(delay, hour) for delay, hour in delays if hour.flights >= FEW_FLIGHTS] or delays
     if not usual:
@@ -171,11 +173,15 @@ def _latency_rows(outcome: Outcome) -> list[tuple[str, ...]]:
 
 
 def _latency_row(what: str, each: Percentiles) -> tuple[str, ...]:
-    return (what, *(f"{value:,.1f}" for value in (each.p50_ms, each.p95_ms, each.p99_ms)), f"{each.count:,}")
+    return (what, *map(_milliseconds, (each.p50_ms, each.p95_ms, each.p99_ms)), f"{each.count:,}")
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def _table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place else "left", no_wrap=not place)
     for row in rows:
@@ -212,7 +218,7 @@ h2 {{ margin-top: 2.5rem; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1rem 0; }}
 th, td {{ padding: .3rem .75rem; text-align: right; border-bottom: 1px solid #d8dee4; }}
 th:first-child {{ text-align: left; font-weight: 600; }}
-tbody tr:last-child th, thead th {{ border-bottom-width: 2px; }}
+thead th {{ border-bottom-width: 2px; }}
 </style>
 </head>
 <body>
@@ -227,8 +233,8 @@ tbody tr:last-child th, thead th {{ border-bottom-width: 2px; }}
 {waits}
 <p class="facts">Box: the middle half of the flights, with the median; whiskers: 5 and 95 in 100.</p>
 <h2>The balance</h2>
-<p>Numbers of different flights. Published, archived and acknowledged must be equal; queued is worked off and dead
-letters together; the dead letters are the cancelled flights, one by one.</p>
+<p>Numbers of different flights. Published, archived and acknowledged by the ordered subscriber must be equal;
+queued is worked off and dead letters together; the dead letters are the cancelled flights, one by one.</p>
 {balance}
 <h2>Throughput</h2>
 {throughput}

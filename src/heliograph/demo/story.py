@@ -66,7 +66,7 @@ class Story:
             played = time.monotonic()
             step = self._steps.begin(Step("Archive and measure with Spark"))
             analysis = analyse(broker.endpoint, NAMES.flights, self._folder)
-            self._steps.finish(step)
+            self._steps.finish(step, f"Spark's start took {analysis.start_seconds:.0f} s")
             # what a subscriber did not acknowledge is delivered again when its lease is over
             threading.Event().wait(max(0.0, played + LEASE_SECONDS - time.monotonic()))
             evidence, again = self._evidence(cast, analysis)
@@ -74,7 +74,7 @@ class Story:
             balance=draw_up(evidence),
             throughput=_throughput(cast, self._count, analysis),
             latency=_latency(cast, at_rest),
-            hours=analysis.hours,
+            hours=analysis.figures.hours,
             waits=cast.workers.waits(),
             handling_seconds=cast.handling_seconds,
             aircraft=cast.ordered.order.aircraft,
@@ -106,12 +106,12 @@ class Story:
 
         After a crash, acknowledgements that were on their way may be lost and their messages come again: they are
         known, and acknowledged now. A message that nobody knows is a difference all the same.
-        and acknowledged now. A message that nobody knows is a difference all the same.
+        """
         commands = Commands(self._broker.endpoint)
         acknowledged, seen = cast.ordered.acknowledged.rows(), cast.forwarder.seen.rows()
         again = {NAMES.ordered: acknowledged, NAMES.forwarder: seen}
         rows = {
-            subscription: [msgspec.json.decode(data, type=Flight).row for data in topics.drain(subscription)]
+            subscription: [msgspec.json.decode(data, type=Flight).row for _, data in topics.drain(subscription)]
             for subscription in again
         }
         unknown = sum(row not in known for subscription, known in again.items() for row in rows[subscription])
@@ -121,8 +121,8 @@ class Story:
             dead.setdefault(flight.carrier, set()).add(flight.row)
         evidence = Evidence(
             flights=self._airlines,
-            published=cast.publishers.published(),
-            archived=analysis.archived,
+            published=cast.publishers.published,
+            archived=analysis.figures.flights,
             acknowledged=cast.ordered.acknowledged.by_airline(),
             queued=cast.forwarder.queued.by_airline(),
             worked=cast.workers.worked.by_airline(),
@@ -147,7 +147,7 @@ def _throughput(cast: Cast, count: int, analysis: Analysis) -> list[Throughput]:
         ),
         Throughput("looked at by the forwarder", count, since_start(cast.forwarder.seen.completed)),
         Throughput("queued, and worked off or dead-lettered", jobs, since_start(cast.workers.completed)),
-        Throughput("archived and measured by Spark", sum(analysis.archived.values()), analysis.seconds),
+        Throughput("archived and measured by Spark, once started", analysis.messages, analysis.seconds),
     ]
 
 

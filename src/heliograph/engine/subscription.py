@@ -8,11 +8,13 @@ here are the moves between those states, one for each fact; `engine.py` decides 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from heliograph.engine.backlog import Backlog
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import ReturnCause
 from heliograph.engine.leases import Lease, Leases
+from heliograph.engine.limits import PRIORITY_MAX
 from heliograph.engine.message import Message, size_bytes, total_bytes
 from heliograph.engine.ordering import OrderingKeys
 from heliograph.engine.schedule import Schedule
@@ -36,6 +38,7 @@ class Subscription:
         "_delayed",
         "_expires",
         "_keys",
+        "_revived_ns",
         "backlog",
         "created_ns",
         "dead",
@@ -75,6 +78,7 @@ class Subscription:
         self._keys: OrderingKeys | None = OrderingKeys() if settings.enable_message_ordering else None
         self._delayed: Schedule | None = None
         self._expires: Schedule | None = None
+        self._revived_ns: dict[int, int] | None = None  # where priorities age: when dead letters came back
 
     # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,10 +141,15 @@ class Subscription:
             ):
                 self._wait_for_time(message)
 
-    def _note_expiry(self, message: Message) -> None:
+    def first_expiry_ns(self, message: Message) -> int:
+        """When it expires, counted from its publication; 0 = never."""
         expires_at_ns = message.extras.expires_at_ns if message.extras is not None else 0
         if not expires_at_ns and self.settings.ttl_ns:
-            expires_at_ns = message.publish_time_ns + self.settings.ttl_ns
+            return message.publish_time_ns + self.settings.ttl_ns
+        return expires_at_ns
+
+    def _note_expiry(self, message: Message) -> None:
+        expires_at_ns = self.first_expiry_ns(message)
         if expires_at_ns:
             self._expire_at(message.sequence, expires_at_ns)
 
@@ -196,6 +205,29 @@ class Subscription:
                 deadline_ns = instant_ns
         return deadline_ns
 
+    # ── what comes next ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def first(self, count: int, now_ns: int) -> list[int]:
+        """Up to `count` ready messages in the order of delivery: the highest priority first, then the oldest."""
+        if not self.settings.priority_aging_ns or not self.settings.prioritised:
+            return self.backlog.first(count)
+        period_ns = self.settings.priority_aging_ns
+
+        def band_of(sequence: int, priority: int) -> int:
+            waited_ns = max(now_ns - self._waits_since_ns(sequence), 0)
+            return min(priority + waited_ns // period_ns, PRIORITY_MAX)
+
+        return self.backlog.first_aged(count, band_of)
+
+    def _waits_since_ns(self, sequence: int) -> int:
+        """When it could first be delivered; leases and backoffs do not begin its age anew, a retry from the dead
+        letters does. A function of the log and of facts, so that recovery finds the same order."""
+        if self._revived_ns is not None and sequence in self._revived_ns:
+            return self._revived_ns[sequence]
+        message = self.topic.log[sequence]
+        available_at_ns = message.extras.available_at_ns if message.extras is not None else 0
+        return max(message.publish_time_ns, available_at_ns)
+
     # ── the moves ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lease(self, sequences: Sequence[int], lease: Lease) -> list[Message]:
@@ -219,8 +251,11 @@ class Subscription:
             first_time = [message for message in messages if message.sequence not in failures]
             totals.redelivered += len(messages) - len(first_time)
             messages = first_time
-        totals.first_deliveries += len(messages)
-        totals.wait_ns += now_ns * len(messages) - sum([message.publish_time_ns for message in messages])
+        published_ns = [message.publish_time_ns for message in messages]
+        if 0 in published_ns:  # trimmed before this recovery, see `Totals`
+            published_ns = [instant_ns for instant_ns in published_ns if instant_ns]
+        totals.first_deliveries += len(published_ns)
+        totals.wait_ns += now_ns * len(published_ns) - sum(published_ns)
 
     def _take_waiting(self, message: Message) -> None:
         if self._delayed is None or not self._delayed.remove(message.sequence):
@@ -278,7 +313,7 @@ class Subscription:
         self._settle(messages, left_already=cause is None)
         policy = self.settings.dead_letter_policy
         if policy is not None and policy.topic is None and len(self.dead) > policy.kept_max:
-            oldest = list(self.dead)[: len(self.dead) - policy.kept_max]
+            oldest = list(islice(self.dead, len(self.dead) - policy.kept_max))
             self.totals.dead_letters_dropped += len(oldest)
             self.drop_dead(oldest)
 
@@ -288,12 +323,15 @@ class Subscription:
             del self.dead[sequence]
         self.topic.log.release(sequences)
 
-    def revive(self, sequences: Sequence[int], expires_at_ns: Sequence[int]) -> None:
+    def revive(self, sequences: Sequence[int], expires_at_ns: Sequence[int], retried_ns: int) -> None:
         """DeadLettersRetried. They go to their place; a key of theirs has moved on, so they wait for its turn."""
+        if self.settings.priority_aging_ns:
+            self._revived_ns = (self._revived_ns or {}) | dict.fromkeys(sequences, retried_ns)
         # whose turn it is must not depend on how much happened to be loaded: facts alone decide
         self.load(self.topic.log.next_sequence - 1)
         for sequence, expiry in zip(sequences, expires_at_ns, strict=True):
-            del self.dead[sequence]
+            if self.dead.pop(sequence).failures:
+                self.failures[sequence] = 0  # it was handed out before
             message = self.topic.log[sequence]
             if self.settings.capacity is not None:
                 self.held_bytes += size_bytes(message)
@@ -329,6 +367,9 @@ class Subscription:
         if self._expires is not None:
             for message in messages:
                 self._expires.remove(message.sequence)
+        if self._revived_ns:
+            for message in messages:
+                self._revived_ns.pop(message.sequence, None)
         if self.settings.capacity is not None:
             self.held_bytes -= total_bytes(messages)
         if self._keys is not None and not left_already:
@@ -369,7 +410,7 @@ class Subscription:
         self.failures, self.dead = {}, {}
         self.outstanding_bytes = self.held_bytes = 0
         self._keys = OrderingKeys() if self._keys is not None else None
-        self._delayed = self._expires = None
+        self._delayed = self._expires = self._revived_ns = None
 
     def _oldest_waiting(self) -> int:
         """The lowest sequence that waits; 0 = none. Looks at the front of each place only."""

@@ -30,26 +30,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark.log_client import TIMEOUT_SECONDS, LogBounds, LogClient
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
-COLUMNS: Mapping[str, str] = {
-    "topic": "string",
-    "sequence": "bigint",
-    "message_id": "string",
-    "ordering_key": "string",
-    "attributes": "map<string,string>",
-    "data": "binary",
-    "publish_time": "timestamp",
-    "publish_time_ns": "bigint",
+COLUMNS: Mapping[str, DataType] = {
+    "topic": StringType(),
+    "sequence": LongType(),
+    "message_id": StringType(),
+    "ordering_key": StringType(),
+    "attributes": MapType(StringType(), StringType()),
+    "data": BinaryType(),
+    "publish_time": TimestampType(),
+    "publish_time_ns": LongType(),
 }
 """Every column with its Spark type; the Arrow types of `heliograph.wire.arrow.SCHEMA` are equal to these."""
 
@@ -120,10 +130,9 @@ class HeliographDataSource(DataSource):
         """What `format(…)` calls it."""
         return "heliograph"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns, as the options choose them. Raises: InvalidArgument."""
-        columns = ReadOptions.parse(self.options).columns
-        return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
+        return StructType([StructField(name, COLUMNS[name]) for name in ReadOptions.parse(self.options).columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader. Raises: InvalidArgument."""
@@ -171,8 +180,8 @@ class LogReader(DataSourceReader):
         if first < bounds.first:
             if options.fail_on_data_loss and first < end:
                 raise FailedPrecondition(
-                    f"The messages of {options.topic} before sequence {bounds.first} are gone; asked for were those from "
-                    f"{first}. To read what there is, set failOnDataLoss to false"
+                    f"The messages of {options.topic} before sequence {bounds.first} are gone; asked for were those "
+                    f"from {first}. To read what there is, set failOnDataLoss to false"
                 )
             first = bounds.first
         return first, end
@@ -212,7 +221,7 @@ def split(topic_number: int, first: int, end: int, parts: int) -> list[LogRange]
     rows = end - first
     parts = max(1, min(parts, rows))
     edges = [first + rows * part // parts for part in range(parts + 1)]
-    return [LogRange(topic_number, low, high - 1) for low, high in zip(edges, edges[1:], strict=False)]
+    return [LogRange(topic_number, low, high - 1) for low, high in pairwise(edges)]
 
 
 def _topic(options: Mapping[str, str]) -> str:
@@ -222,7 +231,9 @@ def _topic(options: Mapping[str, str]) -> str:
     if "/" in topic:
         return topic
     if not project:
-        raise InvalidArgument(f"topic {topic!r} is a short name: give its full name, or its project in the option project")
+        raise InvalidArgument(
+            f"topic {topic!r} is a short name: give its full name, or its project in the option project"
+        )
     return f"projects/{project}/topics/{topic}"
 
 

@@ -29,10 +29,11 @@ class GroupCommit:
 
     Args:
         write: makes one group durable, all or nothing, and may be called again with it after a failure. Called from
-            the writer thread only.
-        close: called at the end, from the writer thread if there was one.
+            the writer thread only. Returns those of the group's trims that it has not finished.
+        close: called once, when nothing will be written any more; from the writer thread if there was one.
         retry_seconds: the first pause after a failure, doubled after each further one up to the second number.
         trim_delay_seconds: how long a trim waits for facts to go along with.
+        trims: that were not finished earlier.
 
     Attributes:
         commits: how many groups are written.
@@ -42,11 +43,12 @@ class GroupCommit:
 
     def __init__(
         self,
-        write: Callable[[Group], None],
+        write: Callable[[Group], dict[int, int]],
         close: Callable[[], None],
         *,
         retry_seconds: tuple[float, float] = RETRY_SECONDS,
         trim_delay_seconds: float = TRIM_DELAY_SECONDS,
+        trims: dict[int, int] | None = None,
     ) -> None:
         self.commits = 0
         self.facts_written = 0
@@ -57,7 +59,7 @@ class GroupCommit:
         self._trim_delay_seconds = trim_delay_seconds
         self._changed = threading.Condition(threading.Lock())
         self._queued: list[Sequence[Fact]] = []
-        self._trims: dict[int, int] = {}
+        self._trims: dict[int, int] = dict(trims or {})
         self._next = Commit()  # of what is queued
         self._current: Commit | None = None  # of what is being written
         self._closing = False
@@ -96,16 +98,15 @@ class GroupCommit:
             Unavailable: something could not be written.
         """
         with self._changed:
-            if self._closing:
-                return
+            first = not self._closing
             self._closing = True
             self._changed.notify()
             thread = self._thread
-        if thread is None:
+        if thread is not None:
+            thread.join()
+        elif first:
             self._close()
-            return
-        thread.join()
-        if self.failing is not None:
+        if first and self.failing is not None:
             raise Unavailable(f"The store was closed while it could not commit: {self.failing}")
 
     def _check_open(self) -> None:
@@ -161,7 +162,7 @@ class GroupCommit:
         while True:
             last_attempt = self._closing
             try:
-                self._write(group)
+                unfinished = self._write(group)
             except Exception as error:
                 if self.failing is None:
                     _log.error("the store cannot commit, and will retry: %s", error)
@@ -172,7 +173,7 @@ class GroupCommit:
                     self._changed.wait_for(lambda: self._closing, pause_seconds)
                 pause_seconds = min(pause_seconds * 2, longest_seconds)
             else:
-                self._succeeded(group)
+                self._succeeded(group, unfinished)
                 return True
 
     def _failed(self, error: Exception) -> None:
@@ -185,10 +186,14 @@ class GroupCommit:
             if not commit.done:
                 commit.finish(error)
 
-    def _succeeded(self, group: Group) -> None:
+    def _succeeded(self, group: Group, unfinished: dict[int, int]) -> None:
         self.commits += 1
         self.facts_written += group.fact_count
+        if self.failing is None and not unfinished:
+            return
         if self.failing is not None:
             _log.warning("the store commits again")
-            with self._changed:
-                self.failing = None
+        with self._changed:
+            self.failing = None
+            if not self._closing:
+                self._trims = unfinished | self._trims

@@ -94,17 +94,26 @@ def decode_facts(body: bytes, checksum: int) -> list[Fact]:
         raise Damaged(str(error)) from error
 
 
-def decode_messages(body: bytes, checksum: int) -> list[Message]:
+def decode_messages(first_sequence: int, last_sequence: int, checksum: int, body: bytes) -> list[Message]:
     """The messages of a row. Raises: Damaged."""
     _verify(body, checksum)
     try:
-        return _messages_decoder.decode(body)
+        messages = _messages_decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise Damaged(str(error)) from error
+    if len(messages) != last_sequence - first_sequence + 1 or messages[0].sequence != first_sequence:
+        raise Damaged("it has other messages than it says")
+    return messages
 
 
-def _verify(body: bytes, checksum: int) -> None:
-    if zlib.crc32(body) != checksum:
+def trim_checksum(topic_number: int, up_to: int) -> int:
+    """What a row of trims carries, so that no damaged one hides messages."""
+    return zlib.crc32(b"%d %d" % (topic_number, up_to))
+
+
+def _verify(body: object, checksum: object) -> None:
+    # in a damaged row either may be of any type
+    if not isinstance(body, bytes) or zlib.crc32(body) != checksum:
         raise Damaged("checksum mismatch")
 
 

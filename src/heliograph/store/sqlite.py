@@ -16,8 +16,8 @@ from heliograph.errors import StoreRefused
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
 from heliograph.store.protocol import Commit
-from heliograph.store.sqlite_file import Connect, Writer, check_header, create, open_reader
-from heliograph.store.sqlite_reader import Readers, Recovery, log_bounds, read_log, read_trims
+from heliograph.store.sqlite_file import Connect, Writer, check_header, create, open_reader, sync
+from heliograph.store.sqlite_reader import DAMAGE, Readers, Recovery, log_bounds, read_log, read_trims, unfinished_trims
 
 FILE_NAME = "heliograph.db"
 LOCK_NAME = "heliograph.lock"
@@ -60,11 +60,15 @@ class SqliteStore:
         self.path = Path(data_dir) / FILE_NAME
         self._connect = connect
         self._lock = _opened(self.path, connect)
-        self._trimmed = self._check()
+        self._trimmed, unfinished = self._check()
         self._readers = Readers(self.path, connect)
-        writer = Writer(self.path, connect, synchronous)
+        self._writer = Writer(self.path, connect, synchronous)
         self._writing = GroupCommit(
-            writer.write, writer.close, retry_seconds=retry_seconds, trim_delay_seconds=trim_delay_seconds
+            self._writer.write,
+            self._release,
+            retry_seconds=retry_seconds,
+            trim_delay_seconds=trim_delay_seconds,
+            trims=unfinished,
         )
         atexit.register(self.close)
 
@@ -84,10 +88,13 @@ class SqliteStore:
         return self._writing.facts_written
 
     def recover(self) -> Iterator[Fact]:
-        """See `Store.recover`."""
-        connection = open_reader(self.path, self._connect)
+        """See `Store.recover`. A store that is refused is closed, and its directory free again."""
+        connection = open_reader(self.path, self._connect, alone=True)
         try:
             yield from Recovery(self.path, connection).facts()
+        except StoreRefused:
+            self.close()
+            raise
         finally:
             connection.close()
 
@@ -112,24 +119,26 @@ class SqliteStore:
     def close(self) -> None:
         """See `Store.close`."""
         atexit.unregister(self.close)
-        try:
-            self._writing.close()
-        finally:
-            self._readers.close()
-            self._lock.release()
+        self._writing.close()
 
-    def _check(self) -> dict[int, int]:
-        """Open the file for reading once, to see that it can be; returns its trims."""
+    def _release(self) -> None:
+        self._readers.close()
+        self._writer.close()  # last, because the last one to close the file removes what SQLite keeps beside it
+        self._lock.release()
+
+    def _check(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Open the file for reading once, to see that it can be; returns its trims, and those not finished."""
         try:
-            connection = open_reader(self.path, self._connect)
+            connection = open_reader(self.path, self._connect, alone=True)
             try:
-                return read_trims(connection)
+                trims = read_trims(connection)
+                return trims, unfinished_trims(connection, trims)
             finally:
                 connection.close()
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             self._lock.release()
             raise StoreRefused(
-                f"{self.path} cannot be read, and was left as it is ({error}): restore it from a backup, "
+                f"{self.path} is damaged, and was left as it is ({error}): restore it from a backup, "
                 "or choose another data directory"
             ) from error
         except BaseException:
@@ -141,7 +150,7 @@ def _opened(path: Path, connect: Connect) -> DirectoryLock:
     """Lock the data directory and see to it that it has a store. Raises: StoreRefused."""
     directory = path.parent
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make(directory)
         if path.exists():
             check_header(path)  # before the lock, so that a directory that is not ours gets no file
         lock = DirectoryLock(directory / LOCK_NAME)
@@ -169,8 +178,15 @@ def _opened(path: Path, connect: Connect) -> DirectoryLock:
     return lock
 
 
+def _make(directory: Path) -> None:
+    """Make the directory and those above it durably: a power cut must not take it with all that is in it."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync(path.parent)
+
+
 def _unusable(directory: Path, error: Exception) -> StoreRefused:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return StoreRefused(
-        f"The data directory {directory} cannot be used ({reason}): make it writable, or choose another"
-    )
+    remedy = "free some space there" if "full" in reason or "space" in reason else "make it writable"
+    return StoreRefused(f"The data directory {directory} cannot be used ({reason}): {remedy}, or choose another")

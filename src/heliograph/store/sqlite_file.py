@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from heliograph.errors import StoreRefused
-from heliograph.store.rows import Group, JournalRow, MessageRow
+from heliograph.store.rows import Group, JournalRow, MessageRow, trim_checksum
 
 Connect = Callable[..., sqlite3.Connection]
 
@@ -31,7 +31,7 @@ FORMAT_VERSION = 1
 PAGE_BYTES = 4096
 CHECKPOINT_PAGES = 4096  # of the write-ahead log before SQLite copies them into the file
 BUSY_SECONDS = 5.0  # how long to wait for somebody who looks into the file with another program
-TRIMMED_ROWS_MAX = 500  # per topic and commit, so that a large trim does not hold up the commit it goes with
+TRIMMED_ROWS_MAX = 500  # per commit, so that a large trim does not hold up the facts that it goes with
 ROWS_PER_INSERT = 64  # one statement for many rows: between statements another thread may take the interpreter
 
 _SCHEMA = """
@@ -52,7 +52,8 @@ CREATE TABLE messages (
 CREATE UNIQUE INDEX messages_by_sequence ON messages (topic_number, last_sequence, first_sequence);
 CREATE TABLE trims (
     topic_number INTEGER PRIMARY KEY,
-    up_to INTEGER NOT NULL
+    up_to INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
 );
 """
 
@@ -101,12 +102,14 @@ def create(path: Path, connect: Connect) -> None:
                 f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
                 f"PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
             )
-            connection.execute("PRAGMA journal_mode = WAL")
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise sqlite3.OperationalError("its file system lacks the shared memory that SQLite's log needs")
         finally:
             connection.close()
-        _sync(unfinished)
+        sync(unfinished)
         unfinished.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
     except BaseException:
         with suppress(OSError):
             _remove(unfinished)
@@ -118,7 +121,7 @@ def _remove(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Make a file's content, or a directory's list of names, durable."""
     if path.is_dir() and os.name == "nt":
         return  # Windows does not open directories
@@ -129,20 +132,28 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def open_reader(path: Path, connect: Connect) -> sqlite3.Connection:
+def open_reader(path: Path, connect: Connect, *, alone: bool = False) -> sqlite3.Connection:
     """A connection that cannot change the file, for one thread at a time.
+
+    Args:
+        path: the file.
+        connect: `sqlite3.connect`, or what a test puts in its place.
+        alone: nobody writes meanwhile, so that no file needs to be made beside it for those who read.
 
     Raises:
         StoreRefused: the file is newer than this program.
         sqlite3.Error: it cannot be opened.
     """
+    log = path.with_name(path.name + "-wal")
+    whole = alone and not (log.exists() and log.stat().st_size)
     connection = connect(
-        path.absolute().as_uri() + "?mode=ro",
+        path.absolute().as_uri() + ("?immutable=1" if whole else "?mode=ro"),
         uri=True,
         isolation_level=None,
         check_same_thread=False,
         timeout=BUSY_SECONDS,
     )
+    connection.text_factory = bytes  # there is no text; a damaged row must not become an error text that quotes it
     try:
         _check_version(path, connection.execute("PRAGMA user_version").fetchone()[0])
     except BaseException:
@@ -167,8 +178,9 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._position = -1  # of the last journal row that is known to be durable; -1 = not known yet
 
-    def write(self, group: Group) -> None:
-        """Make a group durable, all or nothing.
+    def write(self, group: Group) -> dict[int, int]:
+        """Make a group durable, all or nothing. Returns the trims that are not finished: their messages are gone for
+        readers, but not all rows are.
 
         After a failure the connection is dropped, and the next call, which must bring the same group, finds out whether
         it is in the file after all: a commit that failed on its last step may be.
@@ -179,16 +191,16 @@ class Writer:
         try:
             if self._connection is None:
                 self._connection = self._open()
-                written = group.journal is not None and self._is_there(self._connection, group.journal)
-            else:
-                written = False
-            if not written:
-                self._insert(self._connection, group)
+                if group.journal is not None and self._is_there(self._connection, group.journal):
+                    self._position += 1
+                    return group.trims
+            unfinished = self._insert(self._connection, group)
         except BaseException:
             self._drop()
             raise
         if group.journal is not None:
             self._position += 1
+        return unfinished
 
     def close(self) -> None:
         """Move everything into the file itself and close it. What fails here is tried again by the next opening."""
@@ -202,6 +214,7 @@ class Writer:
         try:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            connection.execute("PRAGMA secure_delete = OFF")  # some builds write zeros over all that is trimmed
             # Begin with an empty write-ahead log: what is left in it from before may never have reached the disk, and
             # what is written behind such a place would be lost with it.
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -223,15 +236,15 @@ class Writer:
             raise sqlite3.DatabaseError("another program has written to the file")
         return found is not None
 
-    def _insert(self, connection: sqlite3.Connection, group: Group) -> None:
+    def _insert(self, connection: sqlite3.Connection, group: Group) -> dict[int, int]:
         connection.execute("BEGIN IMMEDIATE")
         for start in range(0, len(group.messages), ROWS_PER_INSERT):
             _insert_messages(connection, group.messages[start : start + ROWS_PER_INSERT])
         if group.journal is not None:
             connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (self._position + 1, *group.journal))
-        for topic_number, up_to in group.trims.items():
-            _trim(connection, topic_number, up_to)
+        unfinished = _trim(connection, group.trims) if group.trims else {}
         connection.execute("COMMIT")
+        return unfinished
 
     def _drop(self) -> None:
         """Close the connection, which also undoes a transaction that is not finished."""
@@ -250,13 +263,21 @@ def _insert_messages(connection: sqlite3.Connection, rows: list[MessageRow]) -> 
     )
 
 
-def _trim(connection: sqlite3.Connection, topic_number: int, up_to: int) -> None:
-    connection.execute(
-        "INSERT INTO trims VALUES (?, ?) ON CONFLICT DO UPDATE SET up_to = max(up_to, excluded.up_to)",
-        (topic_number, up_to),
-    )
-    connection.execute(
-        "DELETE FROM messages WHERE id IN "
-        "(SELECT id FROM messages WHERE topic_number = ? AND last_sequence < ? LIMIT ?)",
-        (topic_number, up_to, TRIMMED_ROWS_MAX),
-    )
+def _trim(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, int]:
+    """Note the trims and delete rows, `TRIMMED_ROWS_MAX` in all. Returns the trims that may have more."""
+    room = TRIMMED_ROWS_MAX
+    unfinished = {}
+    for topic_number, up_to in trims.items():
+        connection.execute(
+            "INSERT OR REPLACE INTO trims VALUES (?, ?, ?)",
+            (topic_number, up_to, trim_checksum(topic_number, up_to)),
+        )
+        if room > 0:
+            room -= connection.execute(
+                "DELETE FROM messages WHERE id IN "
+                "(SELECT id FROM messages WHERE topic_number = ? AND last_sequence < ? LIMIT ?)",
+                (topic_number, up_to, room),
+            ).rowcount
+        if room == 0:
+            unfinished[topic_number] = up_to
+    return unfinished

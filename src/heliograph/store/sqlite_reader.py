@@ -13,11 +13,15 @@ import msgspec
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Message
 from heliograph.errors import Internal, StoreRefused, Unavailable
-from heliograph.store.rows import Damaged, decode_facts, decode_messages
+from heliograph.store.rows import Damaged, decode_facts, decode_messages, trim_checksum
 from heliograph.store.sqlite_file import Connect, open_reader
 
 READ_BYTES = 1024 * 1024  # of bodies per batch, and
 READ_ROWS = 100  # rows per batch; whichever comes first ends it
+
+# How a damaged file shows: a number that is none any more is a TypeError, an error text with damaged names in it a
+# ValueError.
+DAMAGE = (Damaged, sqlite3.Error, TypeError, ValueError)
 
 _ROWS = """
     SELECT first_sequence, last_sequence, checksum, body FROM messages
@@ -90,7 +94,7 @@ def read_log(readers: Readers, topic_number: int, first: int, last: int) -> Iter
         messages: list[Message] = []
         for row_first, row_last, checksum, body in rows:
             try:
-                decoded = decode_messages(body, checksum)
+                decoded = decode_messages(row_first, row_last, checksum, body)
             except Damaged as error:
                 raise Internal(
                     f"Messages {row_first} to {row_last} of topic {topic_number} are damaged in the store: {error}"
@@ -140,8 +144,19 @@ def log_bounds(readers: Readers, topic_number: int, trimmed_up_to: int) -> tuple
 
 
 def read_trims(connection: sqlite3.Connection) -> dict[int, int]:
-    """For each topic the sequence below which messages are gone."""
-    return dict(connection.execute("SELECT topic_number, up_to FROM trims"))
+    """For each topic the sequence below which messages are gone. Raises: Damaged."""
+    trims: dict[int, int] = {}
+    for topic_number, up_to, checksum in connection.execute("SELECT topic_number, up_to, checksum FROM trims"):
+        if checksum != trim_checksum(topic_number, up_to):
+            raise Damaged(f"the trim of topic {topic_number}: checksum mismatch")
+        trims[topic_number] = up_to
+    return trims
+
+
+def unfinished_trims(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, int]:
+    """Those of `trims` that left rows behind."""
+    query = "SELECT 1 FROM messages WHERE topic_number = ? AND last_sequence < ? LIMIT 1"
+    return {topic: up_to for topic, up_to in trims.items() if connection.execute(query, (topic, up_to)).fetchone()}
 
 
 class Recovery:
@@ -155,7 +170,8 @@ class Recovery:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        self._trims = read_trims(connection)
+        self._trims: dict[int, int] = {}
+        self._last: dict[int, int] = {}  # sequence by topic
         # the rows of the journal row at hand, by topic: batches that share one are decoded once
         self._decoded: dict[int, tuple[int, int, list[Message]]] = {}
 
@@ -165,32 +181,53 @@ class Recovery:
         Raises:
             StoreRefused: the file is damaged.
         """
-        expected = 1
         try:
-            for position, checksum, body in self._connection.execute(
-                "SELECT position, checksum, body FROM journal ORDER BY position"
-            ):
-                if position != expected:
-                    raise Damaged(f"journal row {expected} is missing")
-                try:
-                    facts = decode_facts(body, checksum)
-                except Damaged as error:
-                    raise Damaged(f"journal row {position}: {error}") from error
-                self._decoded.clear()
-                for fact in facts:
-                    yield self._restored(fact) if type(fact) is MessagesPublished else fact
-                expected += 1
-        except (Damaged, sqlite3.Error) as error:
+            self._trims = read_trims(self._connection)
+            self._check_pages()
+            yield from self._journal()
+            self._check_end()
+        except DAMAGE as error:
             raise StoreRefused(
                 f"{self._path} is damaged, and was left as it is ({error}): restore it from a backup, "
                 "or choose another data directory"
             ) from error
+
+    def _journal(self) -> Iterator[Fact]:
+        expected = 1
+        for position, checksum, body in self._connection.execute(
+            "SELECT position, checksum, body FROM journal ORDER BY position"
+        ):
+            if position != expected:
+                raise Damaged(f"journal row {expected} is missing")
+            try:
+                facts = decode_facts(body, checksum)
+            except Damaged as error:
+                raise Damaged(f"journal row {position}: {error}") from error
+            self._decoded.clear()
+            for fact in facts:
+                yield self._restored(fact) if type(fact) is MessagesPublished else fact
+            expected += 1
+
+    def _check_pages(self) -> None:
+        """Rows at the end of the journal would not be missed if a page had forgotten them."""
+        (found,) = self._connection.execute("PRAGMA quick_check('journal')").fetchone()
+        if found != b"ok":
+            raise Damaged(" ".join(found.decode(errors="replace").split()))
+
+    def _check_end(self) -> None:
+        """Nor would they if the whole journal were that of an earlier time."""
+        for topic_number, last in self._connection.execute(
+            "SELECT topic_number, max(last_sequence) FROM messages GROUP BY topic_number"
+        ):
+            if last > self._last.get(topic_number, 0):
+                raise Damaged(f"the journal does not know message {last} of topic {topic_number}")
 
     def _restored(self, fact: MessagesPublished) -> MessagesPublished:
         """The fact with its messages."""
         first, last = fact.first_sequence, fact.last_sequence
         if first == 0:
             return fact
+        self._last[fact.topic_number] = last
         first = max(first, self._trims.get(fact.topic_number, 0))
         messages = self._messages(fact.topic_number, first, last) if first <= last else []
         return msgspec.structs.replace(fact, messages=messages)
@@ -208,7 +245,6 @@ class Recovery:
         if row is None or not row[0] <= first <= last <= row[1]:
             raise Damaged(f"{what} are missing")
         try:
-            messages = decode_messages(row[3], row[2])
+            return row[0], row[1], decode_messages(*row)
         except Damaged as error:
             raise Damaged(f"{what}: {error}") from error
-        return row[0], row[1], messages

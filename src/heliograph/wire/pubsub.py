@@ -49,8 +49,8 @@ def encode_message(message: Message, message_id: str) -> bytes:
 
 
 def received_message(ack_id: str, message: bytes, delivery_attempt: int) -> bytes:
-    """An entry of the field `received_messages` (number 1 in `PullResponse` and `StreamingPullResponse` alike), with its
-    tag; joined, such entries are a response.
+    """An entry of the field `received_messages` (number 1 in `PullResponse` and `StreamingPullResponse` alike), with
+    its tag; joined, such entries are a response.
 
     Args:
         ack_id: of the delivery.

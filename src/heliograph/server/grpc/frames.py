@@ -1,4 +1,5 @@
-"""gRPC's length-prefixed messages: one byte of flags, four of length, then the message. No I/O: bytes in, messages out."""
+"""gRPC's length-prefixed messages: one byte of flags, four of length, then the message. No I/O: bytes in, messages
+out."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class FrameReader:
             RpcError: a message is too large, or its compression is unknown or broken. The stream cannot go on.
         """
         if not self._rest and len(data) >= HEAD_BYTES and len(data) == HEAD_BYTES + self._length(data, 0):
-            return [self._message(data[0], data[HEAD_BYTES:])]  # the usual case: one piece is one message, no copy twice
+            # the usual case, without a second copy: one piece is one message
+            return [self._message(data[0], data[HEAD_BYTES:])]
         rest = self._rest
         rest += data
         messages = []
@@ -97,5 +99,5 @@ def _decompress(encoding: bytes, message: bytes, bytes_max: int) -> bytes:
 
 
 def _too_large(bytes_max: int) -> RpcError:
-    # not gRPC's own RESOURCE_EXHAUSTED: official clients would publish the same message again and again (protocol 1.1.8)
+    # not gRPC's own RESOURCE_EXHAUSTED, for which official clients would publish it again and again (protocol 1.1.8)
     return RpcError(INVALID_ARGUMENT, f"Request payload size exceeds the limit: {bytes_max} bytes.")

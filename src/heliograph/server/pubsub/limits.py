@@ -1,5 +1,5 @@
-"""The bounds of the Pub/Sub profile (protocol 1.18): those that hold for this door alone. What holds for every door is in
-`heliograph.engine.limits`."""
+"""The bounds of the Pub/Sub profile (protocol 1.18): those that hold for this door alone. What holds for every door
+is in `heliograph.engine.limits`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def check_modified_ack_deadline(seconds: int) -> None:
     high = ACK_DEADLINE_SECONDS[1]
     if not 0 <= seconds <= high:
         raise InvalidArgument(
-            f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 0 and {high} seconds."
+            f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 0 and {high} "
+            "seconds."
         )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from heliograph.broker.protocol import Broker
 from heliograph.server.closing import Closing
+from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import Bidi, Method, Unary, UnaryCall
 from heliograph.server.pubsub import proto
-from heliograph.server.pubsub.feed import Feeds
 from heliograph.server.pubsub.publisher import Publisher
 from heliograph.server.pubsub.streaming_pull import StreamingPull
 from heliograph.server.pubsub.subscriber import Subscriber
@@ -21,14 +21,14 @@ _SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
 _Handler = Callable[[Any, UnaryCall], Awaitable[bytes]]
 
 
-def pubsub_methods(broker: Broker, closing: Closing) -> dict[str, Method]:
+def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing) -> dict[str, Method]:
     """The methods of Publisher and Subscriber, by full name.
 
     Args:
         broker: who does them.
+        feeds: who waits on which subscription.
         closing: ends whatever waits.
     """
-    feeds = Feeds(broker)
     encoder = DeliveryEncoder()
     publisher = Publisher(broker)
     subscriber = Subscriber(broker, feeds, encoder, closing)

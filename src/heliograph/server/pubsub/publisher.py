@@ -1,4 +1,5 @@
-"""The methods of `google.pubsub.v1.Publisher` (protocol 1.3, 1.4). Each takes a request and gives the serialized response."""
+"""The methods of `google.pubsub.v1.Publisher` (protocol 1.3, 1.4). Each takes a request and gives the serialized
+response."""
 
 from __future__ import annotations
 
@@ -51,8 +52,8 @@ class Publisher:
         prefix = f"{request.project}/topics/"
         infos = [info for info in self._broker.list_topics() if info.name.startswith(prefix)]
         part, token = page([info.name for info in infos], request.page_size, request.page_token)
-        response = proto.ListTopicsResponse(topics=[topics.resource(info) for info in infos[part]], next_page_token=token)
-        return serialized(response)
+        resources = [topics.resource(info) for info in infos[part]]
+        return serialized(proto.ListTopicsResponse(topics=resources, next_page_token=token))
 
     async def list_topic_subscriptions(self, request: Any, _call: UnaryCall) -> bytes:
         """ListTopicSubscriptions: full names (1.3.7)."""

@@ -1,8 +1,8 @@
 """`Subscriber.StreamingPull` (protocol 1.7): one object per open stream.
 
-Two tasks: one reads the client's requests (acknowledgements, deadlines, pings), the other writes. The writer sleeps until
-there is something for it: messages and room for them, an answer to give, or the end. What the stream holds is counted here,
-so that flow control also sees acknowledgements that come as calls of their own.
+Two tasks: one reads the client's requests (acknowledgements, deadlines, pings), the other writes. The writer sleeps
+until there is something for it: messages and room for them, an answer to give, or the end. What the stream holds is
+counted here, so that flow control also sees acknowledgements that come as calls of their own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Delivery
 from heliograph.errors import InvalidArgument, SubscriptionNotFound, Unavailable
 from heliograph.server.closing import Closing
+from heliograph.server.feed import Feed, Feeds
 from heliograph.server.grpc.call import BidiCall
 from heliograph.server.pubsub import names, proto
-from heliograph.server.pubsub.feed import Feed, Feeds
 from heliograph.server.pubsub.limits import (
     PULL_BYTES,
     PULL_MESSAGES_MAX,
@@ -93,7 +93,7 @@ class _Stream:
         self._woken = asyncio.Event()
         self._blocked = False
         self._answers: list[bytes] = []
-        self._properties = b""
+        self._properties = b""  # goes with every response: the Python client takes a response without it for "off"
         self._half_closed = False
         self._failure: Exception | None = None
         self.wake = self._woken.set
@@ -167,13 +167,15 @@ class _Stream:
                 return False
         if self._bytes_max and held.bytes >= self._bytes_max:
             held.drop_ended(self._broker.now_ns(), self._feed)
-            return held.bytes < self._bytes_max
+            if held.bytes >= self._bytes_max:
+                return False
         return True
 
     async def _wait_for_room(self) -> None:
         """Until deliveries are settled, or the earliest of their leases ends."""
-        self._feed.leave_row(self.wake)
+        self._feed.stand_aside(self.wake, self._held.earliest_ns)
         self._blocked = True
+        # with a retry policy the end of a lease is no event for the feed; then the timer wakes the stream
         seconds = max(self._held.earliest_ns - self._broker.now_ns(), 0) / SECOND_NS
         timer = asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
         try:
@@ -181,6 +183,7 @@ class _Stream:
         finally:
             timer.cancel()
             self._blocked = False
+            self._feed.step_back(self.wake)
 
     async def _deliver(self) -> None:
         """Lease a batch and send it."""
@@ -221,11 +224,11 @@ class _Stream:
                 self._held.add(delivery, len(entry))
                 holders[delivery.ack_id] = self
             if size + len(entry) > RESPONSE_BYTES_MAX and entries:
-                responses.append((len(entries), b"".join(entries)))
+                responses.append((len(entries), b"".join((*entries, self._properties))))
                 entries, size = [], 0
             entries.append(entry)
             size += len(entry)
-        responses.append((len(entries), b"".join(entries)))
+        responses.append((len(entries), b"".join((*entries, self._properties))))
         return responses
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -249,8 +252,8 @@ class _Stream:
             raise InvalidArgument("The subscription may be set in the first request of a stream only.")
         if request.max_outstanding_messages or request.max_outstanding_bytes or request.protocol_version:
             raise InvalidArgument(
-                "max_outstanding_messages, max_outstanding_bytes and protocol_version may be set in the first request of "
-                "a stream only."
+                "max_outstanding_messages, max_outstanding_bytes and protocol_version may be set in the first request "
+                "of a stream only."
             )
         if request.stream_ack_deadline_seconds:
             check_ack_deadline(request.stream_ack_deadline_seconds)
@@ -286,7 +289,7 @@ class _Stream:
         confirmation = getattr(response, field)
         confirmation.ack_ids.extend([ack_id for ack_id in ack_ids if ack_id not in gone])
         confirmation.invalid_ack_ids.extend(stale)
-        self._answers.append(response.SerializeToString())
+        self._answers.append(response.SerializeToString() + self._properties)
         self.wake()
 
     # ── what becomes of its deliveries (`feed.Holder`) ──────────────────────────────────────────────────────────────
@@ -312,8 +315,9 @@ class _Stream:
 class _Held:
     """The deliveries that one stream has sent and that are neither settled nor ended.
 
-    `drop_ended` looks at all of them, and only when one may have ended; it is called where the stream has no room left, and
-    when there are twice as many (`look_at`) as the last time, so that a client that never acknowledges fills no memory.
+    `drop_ended` looks at all of them, and only when one may have ended; it is called where the stream has no room
+    left, and when there are twice as many (`look_at`) as the last time, so that a client that never acknowledges
+    fills no memory.
     """
 
     __slots__ = ("_given_back", "bytes", "deliveries", "earliest_ns", "handed_back", "look_at")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ from heliograph.broker.reply import Reply
 from heliograph.engine.message import Delivery
 from heliograph.errors import AlreadyExists, InvalidArgument, SubscriptionNotFound, TopicNotFound
 from heliograph.server.closing import Closing
+from heliograph.server.feed import Feed, Feeds
 from heliograph.server.grpc.call import UnaryCall
 from heliograph.server.pubsub import names, proto, subscriptions
-from heliograph.server.pubsub.feed import Feed, Feeds
 from heliograph.server.pubsub.limits import (
     ACKNOWLEDGE_REQUEST_BYTES_MAX,
     PULL_BYTES,
@@ -90,16 +91,15 @@ class Subscriber:
     def _resource(self, info: SubscriptionInfo) -> Any:
         retention_ns = 0
         if not info.detached:
-            try:
+            with contextlib.suppress(TopicNotFound):  # deleted just now
                 retention_ns = self._broker.get_topic(info.topic).settings.message_retention_ns
-            except TopicNotFound:
-                pass  # deleted just now
         return subscriptions.resource(info, retention_ns)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def pull(self, request: Any, call: UnaryCall) -> bytes:
-        """Pull: what there is, up to the maximum; where there is nothing, the first that comes within the wait (1.6.1)."""
+        """Pull: what there is, up to the maximum; where there is nothing, the first that comes within the wait
+        (1.6.1)."""
         name: str = request.subscription
         names.check(name, "subscriptions")
         if request.max_messages <= 0:

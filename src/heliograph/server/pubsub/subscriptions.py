@@ -1,7 +1,7 @@
 """The resource Subscription ⇄ the broker's `SubscriptionSettings` (protocol 1.5).
 
-As with topics: what the broker understands goes into its settings, and the whole normalised resource is kept beside it. A
-client that compares what it created with what it lists gets the same both times (1.5.5).
+As with topics: what the broker understands goes into its settings, and the whole normalised resource is kept beside
+it. A client that compares what it created with what it lists gets the same both times (1.5.5).
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def _normalise_times(kept: Any) -> None:
     ttl_ns = durations.nanoseconds(kept.expiration_policy.ttl) if expires else 0
     if expires and ttl_ns < EXPIRATION_SECONDS_MIN * SECOND_NS:
         raise InvalidArgument(
-            f"The value for expiration policy ttl is too small. You passed {ttl_ns / SECOND_NS:g}s in the request, but the "
-            "minimum value is 24h."
+            f"The value for expiration policy ttl is too small. You passed {ttl_ns / SECOND_NS:g}s in the request, "
+            "but the minimum value is 24h."
         )
     if not kept.HasField("message_retention_duration"):
         retention_ns = RETENTION_SECONDS_DEFAULT * SECOND_NS

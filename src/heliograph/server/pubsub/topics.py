@@ -1,7 +1,7 @@
 """The resource Topic ⇄ the broker's `TopicSettings` (protocol 1.3).
 
-What the broker understands goes into its settings; the whole normalised resource is kept beside it and given back, so that
-a field that means nothing here is still there when the client asks for it.
+What the broker understands goes into its settings; the whole normalised resource is kept beside it and given back, so
+that a field that means nothing here is still there when the client asks for it.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ class Feed:
         self._signals = 0
         self._signalled = False
         self._waiting: dict[Callable[[], None], None] = {}  # wake-up calls, the next turn first
+        self._aside: dict[Callable[[], None], int] = {}
         self._streams: set[Callable[[], None]] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -85,6 +86,10 @@ class Feed:
         self._signals += 1
         self._may_have = True
         self._wake_next()
+        if self._aside:
+            now_ns = self._broker.now_ns()
+            for wake in [wake for wake, until_ns in self._aside.items() if until_ns <= now_ns]:
+                wake()
 
     def _lose(self) -> None:
         if self.lost:
@@ -123,6 +128,16 @@ class Feed:
     def stand_in_row(self, wake: Callable[[], None]) -> None:
         """Wait for a turn. Who stands there already keeps the place; `wake` may come any time, also for nothing."""
         self._waiting.setdefault(wake)
+
+    def stand_aside(self, wake: Callable[[], None], until_ns: int) -> None:
+        """Have no room until something is settled, or at the earliest until `until_ns`, when a lease ends. `wake` then
+        comes with the event that the end of a lease is."""
+        self.leave_row(wake)
+        self._aside[wake] = until_ns
+
+    def step_back(self, wake: Callable[[], None]) -> None:
+        """No longer stand aside."""
+        self._aside.pop(wake, None)
 
     def leave_row(self, wake: Callable[[], None]) -> None:
         """Do not wait any more; the next turn is another's."""
