@@ -55,7 +55,7 @@ class Ledger:
     next_sequence: int  # of its topic's log, that it has not seen yet
     dropped: int = 0
     records: dict[str, Record] = field(default_factory=dict)
-    dead: list[Record] = field(default_factory=list)  # every death, in order
+    dead: list[Record] = field(default_factory=list)  # every death
 
     def receive(self, message: Message, message_id: str) -> None:
         extras = message.extras or Extras()
@@ -240,7 +240,7 @@ class World:
         self.published = 0
         self.payloads: dict[bytes, str] = {}  # to ordering key
         self.direct: Counter[str] = Counter()  # published to each topic by us
-        self.retries = 0
+        self.trimmed = False
         self._build()
 
     @property
@@ -383,7 +383,10 @@ class World:
         self.settle()
         with self.broker._lock:
             ours = full_state(self.broker._engine, self.now_ns)
-        assert not differences(full_state(before._engine, self.now_ns), ours)
+        changed = differences(full_state(before._engine, self.now_ns), ours)
+        if self.trimmed:  # when a trimmed message was published is not known any more
+            changed = [line for line in changed if "/wait_ns" not in line and "/first_deliveries" not in line]
+        assert changed == []
         for consumer in self.consumers:
             consumer.attach()
 
@@ -402,6 +405,7 @@ class World:
             self.open_graveyard()
         elif what == "trim" and isinstance(self.store, MemoryStore):
             self.read_logs()
+            self.trimmed = True
             for topic in topics_of(self.broker._engine):
                 self.store.trim(topic.number, topic.log.floor())
         elif what == "ask":
@@ -417,7 +421,7 @@ class World:
             str(self.broker.get_topic(ledger.topic).number * SEQUENCES_PER_TOPIC + one.sequence) for one, _ in letters
         ]
         ledger.refresh(self.now_ns)
-        assert ids == [record.message_id for record in ledger.dead][-len(ids) or len(ledger.dead) :]
+        assert sorted(ids) == sorted(record.message_id for record in ledger.dead)
         chosen = [one for one in ids if self.random.random() < 0.7]
         assert self.broker.retry_dead_letters(ledger.name, chosen).result(10) == len(chosen)
         for one in chosen:
@@ -482,7 +486,7 @@ class World:
         letters = [letter.sequence for letter, _ in self.broker.dead_letters(ledger.name)]
         policy = ledger.settings.dead_letter_policy
         if policy is not None and policy.topic is None:
-            assert letters == [record.message.sequence for record in ledger.dead]
+            assert sorted(letters) == sorted(record.message.sequence for record in ledger.dead)
         else:
             assert letters == []
         assert subscription.unacknowledged() == sorted(letters)
