@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from typing import Any
 
@@ -9,6 +10,8 @@ import grpc
 import pytest
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.server.grpc.call import _GivesWay
+from heliograph.server.pubsub.outstanding import Unread
 from tests.server.clients import Failure, Rpc
 from tests.server.conftest import Timed, serving
 
@@ -378,6 +381,20 @@ def test_what_a_closing_stream_gave_back_is_not_lost_with_it(rpc: Rpc, topic: st
         closing.messages(1)  # handed straight back, and never confirmed
     with rpc.stream(subscription) as other:
         assert datas(other.messages(1)) == [b"x"]
+
+
+def test_a_stream_that_nobody_reads_does_not_hold_up_other_calls_of_its_client(
+    rpc: Rpc, topic: str, subscription: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Unread, "PATIENCE_SECONDS", 0.005)
+    monkeypatch.setattr(_GivesWay, "PATIENCE_SECONDS", 0.05)
+    for _ in range(20):
+        rpc.publish(topic, *[bytes(1_000)] * 500)
+    with rpc.stream(subscription) as stream:
+        stream.response()
+        threading.Event().wait(0.1)
+        for _ in range(3):
+            assert rpc("GetTopic", topic=topic, timeout=5).name == topic
 
 
 def test_1_9_messages_of_a_key_arrive_one_after_the_other(rpc: Rpc, topic: str, project: str) -> None:
