@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import grpc
@@ -322,13 +323,17 @@ def test_1_7_3_a_message_larger_than_the_limit_is_delivered_alone(rpc: Rpc, topi
 # ── several streams ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def collect(received: list[int], number: int, _message: Any) -> None:
+    received.append(number)
+
+
 def test_1_7_12_single_messages_go_round_the_streams(rpc: Rpc, topic: str, subscription: str) -> None:
     received: list[int] = []
     with ExitStack() as stack:
         streams = [stack.enter_context(rpc.stream(subscription)) for _ in range(3)]
         for number, stream in enumerate(streams):
             stream.response()
-            stream.on_message(lambda _, number=number: received.append(number))
+            stream.on_message(partial(collect, received, number))
         for _ in range(30):
             rpc.publish(topic, b"x")
         for stream in streams:
