@@ -8,15 +8,13 @@ import json
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
-from tests.server.clients import Answer, Http
+from tests.server.clients import Answer, Http, wait_until
 from tests.server.conftest import Timed, serving
 
 _numbers = itertools.count(1)
@@ -313,14 +311,6 @@ def test_a_waiting_consume_whose_client_has_gone_takes_no_message(
 def watched(broker: LocalBroker, queue: str) -> bool:
     """Whether somebody waits for messages of the queue."""
     return bool(broker._watches.of([f"queues/{queue}"]))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """For what another process or the network does: there is no event to wait for."""
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_a_waiting_consume_is_answered_when_the_server_shuts_down() -> None:
