@@ -22,7 +22,7 @@ METHODS: dict[str, Any] = {
     for name, method in pubsub_methods(None, None, None).items()  # type: ignore[arg-type]  # only the table is looked at
 }
 
-Failure = grpc.RpcError
+Failure: Any = grpc.RpcError  # what is raised is a call as well, with code() and details()
 
 
 class Rpc:

@@ -325,14 +325,15 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_a_waiting_consume_is_answered_when_the_server_shuts_down() -> None:
     answers: list[Any] = []
-    with serving(LocalBroker()) as server:
+    broker = LocalBroker()
+    with serving(broker) as server:
         http = Http(server.port)
         http.command("queue.create", name="tasks")
         waiting = threading.Thread(
             target=lambda: answers.append(http.command("queue.consume", queue="tasks", timeout=30))
         )
         waiting.start()
-        http.command("queue.list")
+        wait_until(lambda: watched(broker, "tasks"))
         server.stop()
         waiting.join(10)
     assert answers[0]["message_id"] is None
