@@ -308,6 +308,31 @@ def test_a_waiting_consume_whose_client_has_gone_takes_no_message(
     assert http.command("queue.consume", queue=queue)["message"] == 1
 
 
+def test_many_waits_on_few_connections_are_not_taken_for_clients_that_have_gone(
+    http: Http, server: Serving, queue: str
+) -> None:
+    statuses: list[int] = []
+
+    def consume() -> None:
+        connection = http_connection(server)
+        payload = {"queue": queue, "timeout": 10, "prefetch": 1000, "consumer_id": threading.current_thread().name}
+        for _ in range(40):
+            connection.request("POST", "/api/v1/command", json.dumps({"command": "queue.consume", "payload": payload}))
+            response = connection.getresponse()
+            response.read()
+            statuses.append(response.status)
+        connection.close()
+
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(160):
+        http.command("queue.publish", queue=queue, message=number)
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 160
+
+
 def watched(broker: LocalBroker, queue: str) -> bool:
     """Whether somebody waits for messages of the queue."""
     return bool(broker._watches.of([f"queues/{queue}"]))
