@@ -310,6 +310,19 @@ def test_a_waiting_consume_whose_client_has_gone_takes_no_message(
     assert http.command("queue.consume", queue=queue)["message"] == 1
 
 
+def test_one_connection_waits_again_and_again(server: Serving, queue: str) -> None:
+    connection = http_connection(server)
+    body = json.dumps({"command": "queue.consume", "payload": {"queue": queue, "timeout": 0.02}})
+    statuses = []
+    for _ in range(5):
+        connection.request("POST", "/api/v1/command", body)
+        with connection.getresponse() as response:
+            response.read()
+            statuses.append(response.status)
+    connection.close()
+    assert statuses == [200] * 5
+
+
 def watched(broker: LocalBroker, queue: str) -> bool:
     """Whether somebody waits for messages of the queue."""
     return bool(broker._watches.of([f"queues/{queue}"]))
