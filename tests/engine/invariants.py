@@ -160,3 +160,14 @@ def recovered(facts: Iterable[Fact], now_ns: int, engine: Engine) -> Engine:
         engine.replay(fact)
     engine.recovered(now_ns)
     return engine
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Where two states differ, one line each."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return [
+            line
+            for key in dict.fromkeys([*ours, *theirs])
+            for line in differences(ours.get(key), theirs.get(key), f"{path}/{key}")
+        ]
+    return [] if ours == theirs else [f"{path}: {ours!r} is not {theirs!r}"]
