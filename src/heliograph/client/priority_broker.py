@@ -28,7 +28,7 @@ from heliograph.client.topic_pattern import check_pattern, check_topic, is_patte
 from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.message import Delivery, Draft, Extras, Message, message_id, split_message_id
 from heliograph.engine.retry import RetryPolicy
-from heliograph.engine.settings import DAY_NS, SECOND_NS, SubscriptionSettings
+from heliograph.engine.settings import SECOND_NS, SubscriptionSettings
 from heliograph.errors import (
     AckDeadlineExceeded,
     FailedPrecondition,
@@ -48,7 +48,6 @@ _PUBLISHED_ID = "published_id"
 
 _MEDIUM_BAND = 5
 # Spec 004, §12: messages persist until they are acknowledged.
-_FOR_EVER_NS = 36_500 * DAY_NS
 # How many messages a subscriber that acknowledges later by itself may hold; a bound so that one cannot take everything.
 _HELD_MAX = 1_000
 
@@ -73,7 +72,6 @@ class PriorityBroker:
             ack_deadline_ns=round(ack_deadline_seconds * SECOND_NS),
             retry_policy=retry_policy,
             dead_letter_policy=DeadLetterPolicy(None, max_retries + 1),
-            message_retention_ns=_FOR_EVER_NS,
             default_priority=_MEDIUM_BAND,
             prioritised=True,
             prefetch=_HELD_MAX,
