@@ -27,14 +27,27 @@ def check_draft(draft: Draft) -> None:
         MessageTooLarge: above 10 MB in all.
         InvalidArgument: its attributes, ordering key or priority break a bound.
     """
-    if size_bytes(draft) > MESSAGE_BYTES_MAX:
-        raise MessageTooLarge("Message size exceeds maximum of 10MB")
     if draft.attributes:
         _check_attributes(draft.attributes)
+    check_text(draft.ordering_key, "Ordering key")
+    if size_bytes(draft) > MESSAGE_BYTES_MAX:
+        raise MessageTooLarge("Message size exceeds maximum of 10MB")
     if len(draft.ordering_key.encode()) > ORDERING_KEY_BYTES_MAX:
         raise InvalidArgument(f"Ordering key exceeds {ORDERING_KEY_BYTES_MAX} bytes")
     if draft.extras is not None and not 0 <= draft.extras.priority <= PRIORITY_MAX:
         raise InvalidArgument(f"Priority must be 0 to {PRIORITY_MAX}, not {draft.extras.priority}")
+
+
+def check_text(text: str, what: str) -> None:
+    """Refuse what is a `str` for Python, but no text that could be stored or sent: half a surrogate pair.
+
+    Raises:
+        InvalidArgument: naming `what`.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{what} {text[:40]!r} is not valid Unicode") from None
 
 
 def _check_attributes(attributes: Mapping[Any, Any]) -> None:
@@ -43,6 +56,8 @@ def _check_attributes(attributes: Mapping[Any, Any]) -> None:
     for key, value in attributes.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidArgument(f"Attribute {key!r} must be a string with a string value")
+        check_text(key, "Attribute key")
+        check_text(value, "Attribute value")
         if not key:
             raise InvalidArgument("Attribute keys must not be empty")
         if key.startswith(RESERVED_KEY_PREFIX):
