@@ -180,6 +180,7 @@ class QueueFull(ResourceExhausted):
     def __init__(self, name: str, depth_max: int) -> None:
         super().__init__(f"Queue full: {name} holds its {depth_max} messages")
         self.name = name
+        self.depth_max = depth_max
 
 
 class FailedPrecondition(HeliographError):

@@ -398,6 +398,9 @@ class LocalBroker:
             number = self._engine.topic(topic).number
         return self._store.read_log(number, first, last)
 
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
+
     def close(self) -> None:
         with self._lock:
             if self._closed:

@@ -168,5 +168,8 @@ class Broker(Protocol):
         """Messages with sequences in [first, last], in order, in batches. Safe from any thread, blocks on the store.
         Raises: TopicNotFound."""
 
+    def now_ns(self) -> int:
+        """The broker's time, nanoseconds since the epoch: what delays, expiries and deadlines are counted from."""
+
     def close(self) -> None:
         """Everything answered is durable and the store is released. Idempotent."""

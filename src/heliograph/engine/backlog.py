@@ -1,14 +1,23 @@
 """What a subscription may deliver next: priority bands, in each the oldest first.
 
 Adding, taking and discarding are O(1), or O(log n) for messages that came back; nothing here ever scans the backlog.
+Ageing (`first_aged`) moves nothing either: within a band the oldest message has risen furthest and stands in front, so
+the fronts of the bands tell what comes next.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, merge
 from itertools import islice
+
+BandOf = Callable[[int, int], int]
+"""From a sequence and its own priority to the band in which it stands by now."""
+
+
+# A band is swept only when it has more marks than messages, and so many at least, so that sweeping is O(1) a message.
+_MARKS_MIN = 64
 
 
 class _Band:
@@ -35,10 +44,7 @@ class _Band:
         """Up to `count` sequences, the lowest first, without taking them."""
         if not self.returned and not self.gone:
             return list(islice(self.fresh, count))
-        gone = self.gone or ()
-        # what came back is nearly always little, and older than everything fresh
-        merged = _merge(sorted(self.returned), self.fresh)
-        return list(islice((sequence for sequence in merged if sequence not in gone), count))
+        return list(islice(self, count))
 
     def take(self, sequence: int) -> None:
         """Remove one that is here; from the middle it only leaves a mark."""
@@ -51,6 +57,8 @@ class _Band:
             if self.gone is None:
                 self.gone = set()
             self.gone.add(sequence)
+            if len(self.gone) > self.count + _MARKS_MIN:
+                self._sweep(self.gone)
         self.count -= 1
 
     def _shed(self) -> None:
@@ -63,19 +71,40 @@ class _Band:
         while self.returned and self.returned[0] in gone:
             gone.discard(heappop(self.returned))
 
+    def _sweep(self, gone: set[int]) -> None:
+        """Marks are the majority: drop them all, so that neither memory nor the look at the front suffers."""
+        self.fresh = deque(sequence for sequence in self.fresh if sequence not in gone)
+        self.returned = [sequence for sequence in self.returned if sequence not in gone]
+        heapify(self.returned)
+        self.gone = None
+
+    def runs(self) -> list[Iterator[int]]:
+        """What is here as one run or two, each the lowest first; nothing is sorted that nobody asks for."""
+        gone = self.gone
+        runs: list[Iterator[int]] = [iter(self.fresh)] if self.fresh else []
+        if self.returned:
+            runs.append(_ascending(self.returned))
+        if not gone:
+            return runs
+        return [(sequence for sequence in run if sequence not in gone) for run in runs]
+
     def __iter__(self) -> Iterator[int]:
-        gone = self.gone or ()
-        return (sequence for sequence in _merge(sorted(self.returned), self.fresh) if sequence not in gone)
+        return merge(*self.runs())
 
 
-def _merge(returned: Sequence[int], fresh: deque[int]) -> Iterator[int]:
-    index, size = 0, len(returned)
-    for sequence in fresh:
-        while index < size and returned[index] < sequence:
-            yield returned[index]
-            index += 1
-        yield sequence
-    yield from returned[index:]
+def _ascending(heap: Sequence[int]) -> Iterator[int]:
+    """The items of a heap that is not empty, the lowest first, at O(log k) for the k-th: a few of very many cost
+    little."""
+    fronts = [(heap[0], 0)]
+    while fronts:
+        item, index = heappop(fronts)
+        yield item
+        for child in range(2 * index + 1, min(2 * index + 3, len(heap))):
+            heappush(fronts, (heap[child], child))
+
+
+def _ranked(run: Iterator[int], priority: int, band_of: BandOf) -> Iterator[tuple[int, int]]:
+    return ((-band_of(sequence, priority), sequence) for sequence in run)
 
 
 class Backlog:
@@ -116,6 +145,15 @@ class Backlog:
             if len(sequences) == count:
                 break
         return sequences
+
+    def first_aged(self, count: int, band_of: BandOf) -> list[int]:
+        """As `first`, each message in the band `band_of(sequence, priority)`, which must not fall with its age.
+
+        A message that was delayed may hold back older ones of its own band until it is delivered: ages are compared at
+        the fronts only, two for each priority.
+        """
+        runs = [_ranked(run, priority, band_of) for priority, band in self._bands.items() for run in band.runs()]
+        return [sequence for _, sequence in islice(merge(*runs), count)]
 
     def take(self, sequence: int, priority: int) -> None:
         """It is not ready any more: leased, expired or purged."""

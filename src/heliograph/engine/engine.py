@@ -26,6 +26,7 @@ from heliograph.engine.message import (
     Draft,
     Message,
     message_id,
+    size_bytes,
     split_message_id,
     total_bytes,
 )
@@ -237,7 +238,7 @@ class Engine:
         self.tick(now_ns)
         if not drafts:
             return []
-        self._check_room(topic, len(drafts))
+        self._check_room(topic, drafts)
         return self._append(topic, drafts, now_ns)
 
     def publish_dead_letters(self, topic_name: str, drafts: Sequence[Draft], now_ns: int) -> list[str]:
@@ -261,13 +262,17 @@ class Engine:
         base = topic.number * SEQUENCES_PER_TOPIC
         return [str(base + sequence) for sequence in range(first, first + len(messages))]
 
-    def _check_room(self, topic: Topic, count: int) -> None:
+    def _check_room(self, topic: Topic, drafts: Sequence[Draft]) -> None:
         for subscription in topic.subscriptions.values():
             capacity = subscription.settings.capacity
             if capacity is None or not capacity.refuse:
                 continue
-            if subscription.waiting + subscription.delayed + count > capacity.messages:
+            if subscription.waiting + subscription.delayed + len(drafts) > capacity.messages:
                 raise QueueFull(subscription.name, capacity.messages)
+            if capacity.bytes:
+                waiting_bytes = subscription.held_bytes - subscription.outstanding_bytes
+                if waiting_bytes + sum([size_bytes(draft) for draft in drafts]) > capacity.bytes:
+                    raise QueueFull(subscription.name, capacity.messages)
 
     def _receive(self, subscription: Subscription, messages: list[Message]) -> None:
         capacity = subscription.settings.capacity
@@ -365,7 +370,7 @@ class Engine:
         if max_messages <= 0:
             return []
         self._load(subscription, max_messages, now_ns)
-        sequences = subscription.backlog.first(max_messages)
+        sequences = subscription.first(max_messages, now_ns)
         if not max_bytes:
             return sequences
         # a large message never blocks for ever: where nothing is outstanding, the first goes alone
@@ -377,8 +382,10 @@ class Engine:
         head = subscription.topic.log.next_sequence
         while subscription.backlog.count < count and subscription.next_sequence < head:
             subscription.load(subscription.next_sequence + count - subscription.backlog.count - 1)
-            if subscription.promote(now_ns):
-                continue
+            expired = subscription.expired(now_ns)
+            if expired:
+                self._expire(subscription, expired, now_ns)
+            subscription.promote(now_ns)
         self._schedule(subscription)
 
     def _on_messages_leased(self, fact: f.MessagesLeased) -> list[Message]:
@@ -431,7 +438,13 @@ class Engine:
         subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
         if sequences:
             self._record(f.MessagesAcknowledged(subscription.name, sequences))
+            self._schedule_following(subscription)
         return stale
+
+    def _schedule_following(self, subscription: Subscription) -> None:
+        """Messages are done, and the next of their keys may have a delay of their own."""
+        if subscription.settings.enable_message_ordering:
+            self._schedule(subscription)
 
     def _on_messages_acknowledged(self, fact: f.MessagesAcknowledged) -> None:
         subscription = self.subscriptions[fact.subscription]
@@ -470,6 +483,7 @@ class Engine:
         elif sequences:
             reason = DeadLetterReason.EXPLICIT_NACK
             self._record(f.MessagesDeadLettered(subscription.name, sequences, reason, now_ns, ReturnCause.NACKED))
+        self._schedule_following(subscription)
         return stale
 
     def _fail(self, subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> None:
@@ -486,10 +500,13 @@ class Engine:
             else:
                 returned.append(sequence)
                 available_at_ns.append(self._available_at_ns(subscription, sequence, cause, now_ns))
+        if expired and subscription.settings.dead_letter_policy is None:
+            returned += expired  # they come back before they go, as any that waits
+            available_at_ns += [0] * len(expired)
         if not any(available_at_ns):
             available_at_ns = []
-        if returned or (expired and subscription.settings.dead_letter_policy is None):
-            self._record(f.MessagesReturned(subscription.name, returned or expired, available_at_ns, cause))
+        if returned:
+            self._record(f.MessagesReturned(subscription.name, returned, available_at_ns, cause))
         self._give_up(subscription, spent, expired, cause, now_ns)
         self._schedule(subscription)
 
@@ -562,6 +579,7 @@ class Engine:
         sequences = sorted(subscription.waiting_sequences())
         if sequences:
             self._record(f.MessagesPurged(subscription.name, sequences))
+            self._schedule_following(subscription)
         return len(sequences) - delayed, delayed
 
     def _on_messages_purged(self, fact: f.MessagesPurged) -> None:
@@ -573,7 +591,7 @@ class Engine:
         subscription = self.subscription(subscription_name)
         self.tick(now_ns)
         self._load(subscription, count, now_ns)
-        return subscription.topic.log.select(subscription.backlog.first(count))
+        return subscription.topic.log.select(subscription.first(count, now_ns))
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -597,7 +615,7 @@ class Engine:
         sequences = list(subscription.dead) if message_ids is None else self._dead_by_id(subscription, message_ids)
         if sequences:
             expiries = [_fresh_expiry_ns(subscription, sequence, now_ns) for sequence in sequences]
-            self._record(f.DeadLettersRetried(subscription.name, sequences, expiries))
+            self._record(f.DeadLettersRetried(subscription.name, sequences, expiries, now_ns))
             self._schedule(subscription)
         return len(sequences)
 
@@ -611,7 +629,7 @@ class Engine:
         return list(sequences)
 
     def _on_dead_letters_retried(self, fact: f.DeadLettersRetried) -> None:
-        self.subscriptions[fact.subscription].revive(fact.sequences, fact.expires_at_ns)
+        self.subscriptions[fact.subscription].revive(fact.sequences, fact.expires_at_ns, fact.retried_ns)
         self.woken.add(fact.subscription)
 
     def purge_dead_letters(self, subscription_name: str) -> int:
@@ -688,13 +706,15 @@ def _by_lease_number(subscription: Subscription, sequences: Sequence[int]) -> di
 
 
 def _fresh_expiry_ns(subscription: Subscription, sequence: int, now_ns: int) -> int:
-    """A dead letter that died of its TTL gets the same span again (queue-protocol.md); the others have no expiry."""
-    if subscription.dead[sequence].reason is not DeadLetterReason.TTL_EXPIRED:
-        return 0
+    """A dead letter keeps its expiry (TTL counts from the first publish); one that died of it, or would do so at once,
+    gets the same span again (queue-protocol.md)."""
     message = subscription.topic.log[sequence]
-    if message.extras is not None and message.extras.expires_at_ns:
-        return now_ns + message.extras.expires_at_ns - message.publish_time_ns
-    return now_ns + subscription.settings.ttl_ns
+    expires_at_ns = subscription.first_expiry_ns(message)
+    if not expires_at_ns:
+        return 0
+    if subscription.dead[sequence].reason is not DeadLetterReason.TTL_EXPIRED and expires_at_ns > now_ns:
+        return expires_at_ns
+    return now_ns + expires_at_ns - message.publish_time_ns
 
 
 __all__ = ["Engine", "message_id"]

@@ -122,11 +122,12 @@ class DeadLettersForwarded(_Fact, frozen=True):
 
 
 class DeadLettersRetried(_Fact, frozen=True):
-    """Back among the waiting with a fresh retry count; those with an `expires_at_ns` (else 0) with a fresh expiry."""
+    """Back among the waiting with a fresh retry count; those with an `expires_at_ns` (else 0) with that expiry."""
 
     subscription: str
     sequences: list[int]
     expires_at_ns: list[int]
+    retried_ns: int = 0
 
 
 class DeadLettersPurged(_Fact, frozen=True):

@@ -1,13 +1,14 @@
 """Outstanding deliveries of one subscription, with one expiry heap.
 
 Messages that were handed out together share one `Lease`, and so do those whose deadline was moved together; the heap
-has an entry per such group, never per message. An entry whose messages have a newer lease by now is simply passed over.
+has an entry per such group, never per message. An entry whose messages have a newer lease by now is simply passed over,
+and goes when its time comes, or when such entries are the majority.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import msgspec
 
@@ -63,6 +64,10 @@ class Leases:
     def _push(self, sequences: Sequence[int], lease: Lease) -> None:
         self._tie += 1
         heappush(self._heap, (lease.deadline_ns, self._tie, lease, sequences))
+        if len(self._heap) > 2 * len(self.by_sequence) + 64:
+            current = self.by_sequence
+            self._heap = [entry for entry in self._heap if any(current.get(number) is entry[2] for number in entry[3])]
+            heapify(self._heap)
 
     def end(self, sequences: Sequence[int]) -> None:
         """They are not outstanding any more."""

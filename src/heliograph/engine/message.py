@@ -33,6 +33,11 @@ NO_EXTRAS = Extras()
 NO_ATTRIBUTES: Mapping[str, str] = {}
 
 
+def _no_attributes() -> Mapping[str, str]:
+    # msgspec would give every message without attributes an empty dict of its own: 64 bytes
+    return NO_ATTRIBUTES
+
+
 class Draft(msgspec.Struct, frozen=True, gc=False):
     """A message that a caller wants published; the engine gives it its sequence and its publish time.
 
@@ -45,7 +50,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """
 
     data: bytes
-    attributes: Mapping[str, str] = NO_ATTRIBUTES
+    attributes: Mapping[str, str] = msgspec.field(default_factory=_no_attributes)
     ordering_key: str = ""
     extras: Extras | None = None
     publish_time_ns: int = 0
@@ -66,9 +71,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defau
     sequence: int
     publish_time_ns: int
     data: bytes
-    attributes: Mapping[str, str] = msgspec.field(
-        default_factory=lambda: NO_ATTRIBUTES
-    )  # shared: an empty dict is 64 bytes
+    attributes: Mapping[str, str] = msgspec.field(default_factory=_no_attributes)
     ordering_key: str = ""
     extras: Extras | None = None
 

@@ -31,7 +31,7 @@ class Capacity(msgspec.Struct, frozen=True, array_like=True):
 
     Args:
         messages: at most so many.
-        bytes: at most so many.
+        bytes: at most so many; 0 = no bound, where it refuses.
         refuse: True = the publisher gets `QueueFull` and nothing is stored (work queues; waiting and delayed messages
             count, leased ones do not); False = the newcomer is dropped for this subscription alone and counted
             (spec 000, BR-022; everything held counts).
@@ -56,10 +56,11 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, array_like=True):
         message_retention_ns: an unacknowledged message is dropped so long after publication.
         retain_acked_messages: keep acknowledged ones so long too.
         ttl_ns: messages without their own expiry get this one; 0 = none.
-        default_priority: of messages that name none, when `prioritised`.
+        default_priority: of messages without `Extras`, when `prioritised`; those that have some name it there.
         prioritised: 0-9 decides what is delivered first, so everything waiting must be known; else first in, first out.
         prefetch: how many messages one consumer may hold; 0 = unlimited.
-        priority_aging_ns: a waiting message rises one band per period; 0 = strict priority.
+        priority_aging_ns: a waiting message rises one band per period, counted from when it could first be delivered,
+            or was retried from the dead letters (design §5); 0 = strict priority. Counters keep its own band.
         filter: the Pub/Sub filter expression; "" = everything.
         labels, resource: as on the topic.
     """

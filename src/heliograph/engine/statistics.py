@@ -9,7 +9,7 @@ class Totals(msgspec.Struct, gc=False):
     """Counters of one subscription since it was created. They only grow.
 
     Args:
-        published: messages that reached the subscription.
+        published: messages that came to the subscription, the dropped ones among them.
         delivered: hand-outs, redeliveries among them.
         redelivered: hand-outs of messages that were handed out before.
         acknowledged, nacked, expired: how leases ended.
@@ -17,7 +17,8 @@ class Totals(msgspec.Struct, gc=False):
         dead_letters_dropped: dead letters that went because the subscription kept its maximum.
         dropped: newcomers refused at capacity.
         wait_ns: from publication to first hand-out, summed over `first_deliveries`.
-        first_deliveries: messages handed out for the first time.
+        first_deliveries: messages handed out for the first time. After recovery those are missing here that the store
+            had trimmed: when they were published is not known any more.
     """
 
     published: int = 0
@@ -43,7 +44,7 @@ class Statistics(msgspec.Struct, frozen=True, gc=False):
         outstanding_bytes: of those, as `engine.message.size_bytes` counts.
         dead_letters: kept in the subscription.
         consumers: named consumers that hold a lease.
-        depth_by_priority: ready messages per band 0-9; only for prioritised subscriptions.
+        depth_by_priority: ready messages per priority 0-9, as published; only for prioritised subscriptions.
         oldest_waiting_ns: publish time of the oldest message not yet delivered or waiting again; 0 = none.
         oldest_unacknowledged_ns: publish time of the oldest message not acknowledged; 0 = none.
         totals: see `Totals`.

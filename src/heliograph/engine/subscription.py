@@ -8,14 +8,16 @@ here are the moves between those states, one for each fact; `engine.py` decides 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from heliograph.engine.backlog import Backlog
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import ReturnCause
 from heliograph.engine.leases import Lease, Leases
+from heliograph.engine.limits import PRIORITY_MAX
 from heliograph.engine.message import Message, size_bytes, total_bytes
 from heliograph.engine.ordering import OrderingKeys
+from heliograph.engine.schedule import Schedule
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Statistics, Totals
 from heliograph.engine.topic import Topic
@@ -34,10 +36,9 @@ class Subscription:
 
     __slots__ = (
         "_delayed",
-        "_delayed_heap",
         "_expires",
-        "_expires_heap",
         "_keys",
+        "_revived_ns",
         "backlog",
         "created_ns",
         "dead",
@@ -75,10 +76,9 @@ class Subscription:
         self.scheduled_ns = 0  # the engine's timer entry; 0 = none
         # what few subscriptions need is made when it is needed: ten thousand of them shall cost little
         self._keys: OrderingKeys | None = OrderingKeys() if settings.enable_message_ordering else None
-        self._delayed: dict[int, int] = {}
-        self._delayed_heap: list[tuple[int, int]] = []
-        self._expires: dict[int, int] = {}
-        self._expires_heap: list[tuple[int, int]] = []
+        self._delayed: Schedule | None = None
+        self._expires: Schedule | None = None
+        self._revived_ns: dict[int, int] | None = None  # where priorities age: when dead letters came back
 
     # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,12 +96,12 @@ class Subscription:
     @property
     def delayed(self) -> int:
         """Messages that wait for their time."""
-        return len(self._delayed)
+        return len(self._delayed) if self._delayed is not None else 0
 
     @property
     def held(self) -> int:
         """Messages waiting, delayed or leased."""
-        return self.waiting + len(self._delayed) + len(self.leases)
+        return self.waiting + self.delayed + len(self.leases)
 
     def attempt(self, sequence: int) -> int:
         """Which delivery the next, or the current, one is: from 1."""
@@ -109,7 +109,7 @@ class Subscription:
 
     def expires_at_ns(self, sequence: int) -> int:
         """When the message expires; 0 = never."""
-        return self._expires.get(sequence, 0)
+        return self._expires.instant_ns(sequence) if self._expires is not None else 0
 
     def priority_of(self, message: Message) -> int:
         """Its band here."""
@@ -140,13 +140,22 @@ class Subscription:
             ):
                 self._wait_for_time(message)
 
-    def _note_expiry(self, message: Message) -> None:
+    def first_expiry_ns(self, message: Message) -> int:
+        """When it expires, counted from its publication; 0 = never."""
         expires_at_ns = message.extras.expires_at_ns if message.extras is not None else 0
         if not expires_at_ns and self.settings.ttl_ns:
-            expires_at_ns = message.publish_time_ns + self.settings.ttl_ns
+            return message.publish_time_ns + self.settings.ttl_ns
+        return expires_at_ns
+
+    def _note_expiry(self, message: Message) -> None:
+        expires_at_ns = self.first_expiry_ns(message)
         if expires_at_ns:
-            self._expires[message.sequence] = expires_at_ns
-            heappush(self._expires_heap, (expires_at_ns, message.sequence))
+            self._expire_at(message.sequence, expires_at_ns)
+
+    def _expire_at(self, sequence: int, expires_at_ns: int) -> None:
+        if self._expires is None:
+            self._expires = Schedule()
+        self._expires.add(sequence, expires_at_ns)
 
     def _wait_for_time(self, message: Message) -> None:
         """It has its key's turn, if it has a key; now it waits for its own time, if it has one."""
@@ -156,8 +165,9 @@ class Subscription:
             self.backlog.add(message.sequence, self.priority_of(message))
 
     def _delay(self, sequence: int, available_at_ns: int) -> None:
-        self._delayed[sequence] = available_at_ns
-        heappush(self._delayed_heap, (available_at_ns, sequence))
+        if self._delayed is None:
+            self._delayed = Schedule()
+        self._delayed.add(sequence, available_at_ns)
 
     def skip(self, sequences: Sequence[int]) -> None:
         """MessagesDropped: the newest in the log never reach this subscription."""
@@ -170,33 +180,52 @@ class Subscription:
 
     def promote(self, now_ns: int) -> bool:
         """Delayed messages whose time has come are ready. True if there were any. No fact: time alone decides it."""
-        heap, delayed = self._delayed_heap, self._delayed
-        promoted = False
-        while heap and heap[0][0] <= now_ns:
-            available_at_ns, sequence = heappop(heap)
-            if delayed.get(sequence) == available_at_ns:
-                del delayed[sequence]
-                self.backlog.add(sequence, self.priority_of(self.topic.log[sequence]))
-                promoted = True
-        return promoted
+        if self._delayed is None:
+            return False
+        sequences = self._delayed.due(now_ns)
+        for sequence in sequences:
+            self._delayed.remove(sequence)
+            self.backlog.add(sequence, self.priority_of(self.topic.log[sequence]))
+        return bool(sequences)
 
     def expired(self, now_ns: int) -> list[int]:
         """Waiting messages past their expiry, wherever they stand; leased ones are looked at when they come back."""
-        heap, expires, leased = self._expires_heap, self._expires, self.leases.by_sequence
-        sequences: list[int] = []
-        while heap and heap[0][0] <= now_ns:
-            expires_at_ns, sequence = heappop(heap)
-            if expires.get(sequence) == expires_at_ns and sequence not in leased:
-                sequences.append(sequence)
-        return sorted(sequences)
+        if self._expires is None:
+            return []
+        leased = self.leases.by_sequence
+        return sorted([sequence for sequence in self._expires.due(now_ns) if sequence not in leased])
 
     def next_deadline_ns(self) -> int | None:
         """The next instant at which something here may change by itself."""
-        deadlines = [heap[0][0] for heap in (self._delayed_heap, self._expires_heap) if heap]
-        lease = self.leases.next_deadline_ns()
-        if lease is not None:
-            deadlines.append(lease)
-        return min(deadlines, default=None)
+        deadline_ns = self.leases.next_deadline_ns()
+        for schedule in (self._delayed, self._expires):
+            instant_ns = schedule.next_ns() if schedule is not None else None
+            if instant_ns is not None and (deadline_ns is None or instant_ns < deadline_ns):
+                deadline_ns = instant_ns
+        return deadline_ns
+
+    # ── what comes next ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def first(self, count: int, now_ns: int) -> list[int]:
+        """Up to `count` ready messages in the order of delivery: the highest priority first, then the oldest."""
+        if not self.settings.priority_aging_ns or not self.settings.prioritised:
+            return self.backlog.first(count)
+        period_ns = self.settings.priority_aging_ns
+
+        def band_of(sequence: int, priority: int) -> int:
+            waited_ns = max(now_ns - self._waits_since_ns(sequence), 0)
+            return min(priority + waited_ns // period_ns, PRIORITY_MAX)
+
+        return self.backlog.first_aged(count, band_of)
+
+    def _waits_since_ns(self, sequence: int) -> int:
+        """When it could first be delivered; leases and backoffs do not begin its age anew, a retry from the dead
+        letters does. A function of the log and of facts, so that recovery finds the same order."""
+        if self._revived_ns is not None and sequence in self._revived_ns:
+            return self._revived_ns[sequence]
+        message = self.topic.log[sequence]
+        available_at_ns = message.extras.available_at_ns if message.extras is not None else 0
+        return max(message.publish_time_ns, available_at_ns)
 
     # ── the moves ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,11 +250,14 @@ class Subscription:
             first_time = [message for message in messages if message.sequence not in failures]
             totals.redelivered += len(messages) - len(first_time)
             messages = first_time
-        totals.first_deliveries += len(messages)
-        totals.wait_ns += now_ns * len(messages) - sum([message.publish_time_ns for message in messages])
+        published_ns = [message.publish_time_ns for message in messages]
+        if 0 in published_ns:  # trimmed before this recovery, see `Totals`
+            published_ns = [instant_ns for instant_ns in published_ns if instant_ns]
+        totals.first_deliveries += len(published_ns)
+        totals.wait_ns += now_ns * len(published_ns) - sum(published_ns)
 
     def _take_waiting(self, message: Message) -> None:
-        if self._delayed.pop(message.sequence, None) is None:
+        if self._delayed is None or not self._delayed.remove(message.sequence):
             self.backlog.take(message.sequence, self.priority_of(message))
 
     def _end_leases(self, sequences: Sequence[int]) -> list[Message]:
@@ -280,7 +312,7 @@ class Subscription:
         self._settle(messages, left_already=cause is None)
         policy = self.settings.dead_letter_policy
         if policy is not None and policy.topic is None and len(self.dead) > policy.kept_max:
-            oldest = list(self.dead)[: len(self.dead) - policy.kept_max]
+            oldest = list(islice(self.dead, len(self.dead) - policy.kept_max))
             self.totals.dead_letters_dropped += len(oldest)
             self.drop_dead(oldest)
 
@@ -290,16 +322,18 @@ class Subscription:
             del self.dead[sequence]
         self.topic.log.release(sequences)
 
-    def revive(self, sequences: Sequence[int], expires_at_ns: Sequence[int]) -> None:
+    def revive(self, sequences: Sequence[int], expires_at_ns: Sequence[int], retried_ns: int) -> None:
         """DeadLettersRetried. They go to their place; a key of theirs has moved on, so they wait for its turn."""
+        if self.settings.priority_aging_ns:
+            self._revived_ns = (self._revived_ns or {}) | dict.fromkeys(sequences, retried_ns)
         for sequence, expiry in zip(sequences, expires_at_ns, strict=True):
-            del self.dead[sequence]
+            if self.dead.pop(sequence).failures:
+                self.failures[sequence] = 0  # it was handed out before
             message = self.topic.log[sequence]
             if self.settings.capacity is not None:
                 self.held_bytes += size_bytes(message)
             if expiry:
-                self._expires[sequence] = expiry
-                heappush(self._expires_heap, (expiry, sequence))
+                self._expire_at(sequence, expiry)
             if self._keys is None or not message.ordering_key or self._keys.admit(message.ordering_key, sequence):
                 self.backlog.add(sequence, self.priority_of(message))
 
@@ -327,9 +361,12 @@ class Subscription:
         if self.failures:
             for message in messages:
                 self.failures.pop(message.sequence, None)
-        if self._expires:
+        if self._expires is not None:
             for message in messages:
-                self._expires.pop(message.sequence, None)
+                self._expires.remove(message.sequence)
+        if self._revived_ns:
+            for message in messages:
+                self._revived_ns.pop(message.sequence, None)
         if self.settings.capacity is not None:
             self.held_bytes -= total_bytes(messages)
         if self._keys is not None and not left_already:
@@ -351,7 +388,7 @@ class Subscription:
     def waiting_sequences(self) -> Iterator[int]:
         """Every message that is neither leased nor a dead letter; not in the order of delivery."""
         yield from self.backlog
-        yield from self._delayed
+        yield from self._delayed or ()
         if self._keys is not None:
             yield from self._keys
         for message in self.topic.log.held(self.next_sequence, self.topic.log.next_sequence - 1):
@@ -370,15 +407,7 @@ class Subscription:
         self.failures, self.dead = {}, {}
         self.outstanding_bytes = self.held_bytes = 0
         self._keys = OrderingKeys() if self._keys is not None else None
-        self._delayed, self._expires = {}, {}
-        self._delayed_heap.clear()
-        self._expires_heap.clear()
-
-    def compact(self) -> None:
-        """Drop heap entries of messages that are gone, when they have become the majority."""
-        if len(self._expires_heap) > 2 * len(self._expires) + 64:
-            self._expires_heap = [(at, sequence) for sequence, at in self._expires.items()]
-            heapify(self._expires_heap)
+        self._delayed = self._expires = self._revived_ns = None
 
     def _oldest_waiting(self) -> int:
         """The lowest sequence that waits; 0 = none. Looks at the front of each place only."""

@@ -20,15 +20,25 @@ from h2corn import Config, Server
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFound
 from heliograph.server import health
+from heliograph.server import log as topic_log
 from heliograph.server.closing import Closing
-from heliograph.server.http import ClientGone, answer_error
-from heliograph.server.routing import Receive, Route, RouteTable, Scope, Send
+from heliograph.server.feed import Feeds
+from heliograph.server.grpc.call import GrpcApplication
+from heliograph.server.grpc.health import health_methods
+from heliograph.server.http import answer_error
+from heliograph.server.pubsub.methods import pubsub_methods
+from heliograph.server.pubsub.texts import translate
+from heliograph.server.queues import queue_routes
+from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
-HTTP_DOORS = (health,)
+HTTP_DOORS = (health, topic_log)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0
 """How long a shutdown waits for requests in flight; afterwards they are cancelled."""
+
+STREAMS_PER_CONNECTION_MAX = 4096
+"""Official clients put all their streams and calls to one address on one connection."""
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +87,19 @@ class Application:
     def __init__(self, broker: Broker, closing: Closing) -> None:
         self._broker = broker
         routes: list[Route] = [route for door in HTTP_DOORS for route in door.ROUTES]
-        self._routes = RouteTable(routes)
-        self._closing = closing
+        feeds = Feeds(broker)
+        self._routes = RouteTable([*routes, *queue_routes(broker, feeds, closing)])
+        methods = pubsub_methods(broker, feeds, closing)
+        services = {name.split("/")[1] for name in methods}
+        self._grpc = GrpcApplication(methods | health_methods(services), translate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI calls it."""
         if scope["type"] == "http":
-            await self._http(scope, receive, send)
+            if self._grpc.speaks(scope):
+                await self._grpc(scope, receive, send)
+            else:
+                await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
 
@@ -191,6 +207,8 @@ async def _serve_on(
         grpc=True,
         access_log=False,
         lifespan="off",
+        max_concurrent_streams=STREAMS_PER_CONNECTION_MAX,
+        h2_timeout_response_stall=0,  # a subscriber may leave its stream unread for as long as it works on a message
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()

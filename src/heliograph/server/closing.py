@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 
 class Closing:
-    """Whoever waits for a long time registers here, so that a shutdown ends its wait at once. Event loop thread only."""
+    """Whoever waits for a long time registers here, so that a shutdown ends its wait at once. Event loop thread
+    only."""
 
     __slots__ = ("_callbacks", "begun")
 

@@ -8,17 +8,13 @@ from urllib.parse import parse_qs
 import msgspec
 
 from heliograph.errors import HeliographError, InvalidArgument, ResourceExhausted
-from heliograph.server.routing import Receive, Scope, Send
+from heliograph.server.routing import ClientGone, Receive, Scope, Send
 
 BODY_BYTES_MAX = 20 * 1024 * 1024
 """Largest HTTP request body: twice the largest message, since JSON makes it longer."""
 
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
-
-
-class ClientGone(Exception):
-    """The client closed the connection; there is nobody to answer."""
 
 
 class BodyTooLarge(ResourceExhausted):

@@ -1,10 +1,10 @@
 """The table of HTTP routes: which door answers which path. gRPC calls have their own table (`server/grpc/methods.py`).
 
 A door that speaks HTTP is a module with a constant ``ROUTES``, a tuple of `Route`; `server/app.py` lists the modules in
-its ``HTTP_DOORS``, and nothing else needs changing. A handler is called as ``await handler(scope, receive, send, broker)``
-with the three arguments of ASGI and the broker. `heliograph.errors` that it raises before it has sent anything become the
-JSON error answer; anything else becomes a 500 without detail. `server/http.py` has what handlers share: reading a body
-within bounds, query parameters, JSON answers.
+its ``HTTP_DOORS``, and nothing else needs changing. A handler is called as ``await handler(scope, receive, send,
+broker)`` with the three arguments of ASGI and the broker. `heliograph.errors` that it raises before it has sent
+anything become the JSON error answer; anything else becomes a 500 without detail. `server/http.py` has what handlers
+share: reading a body within bounds, query parameters, JSON answers.
 
 A path that ends in ``/`` matches everything below it; the longest match wins. Example::
 
@@ -27,6 +27,10 @@ Event: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 Handler: TypeAlias = Callable[[Scope, Receive, Send, Broker], Awaitable[None]]
+
+
+class ClientGone(Exception):
+    """The client cancelled the request or lost its connection: there is nobody to answer."""
 
 
 class Route(NamedTuple):

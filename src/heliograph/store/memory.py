@@ -16,20 +16,37 @@ _READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of
 
 
 class _Log:
-    """A topic's messages from sequence `first` on. Sequences are consecutive, so a place is a subtraction away."""
+    """A topic's messages with sequences in [first, last]. They are consecutive, so a place is a subtraction away."""
 
-    __slots__ = ("first", "messages")
+    __slots__ = ("_free", "_places", "first")
 
     def __init__(self, first: int) -> None:
         self.first = first
-        self.messages: list[Message] = []
+        self._places: list[Message | None] = []
+        self._free = 0  # places at the front that are empty
 
     @property
     def last(self) -> int:
-        return self.first + len(self.messages) - 1
+        return self.first + len(self._places) - self._free - 1
+
+    def extend(self, messages: list[Message]) -> None:
+        self._places.extend(messages)
 
     def read(self, first: int, last: int) -> list[Message]:
-        return self.messages[max(first - self.first, 0) : max(last - self.first + 1, 0)]
+        start = self.first - self._free
+        return self._places[first - start : last - start + 1]  # type: ignore[return-value]  # none empty from `first` on
+
+    def trim(self, up_to: int) -> None:
+        """Forget those below `up_to`. The list is cut when half of it is free: O(1) a message."""
+        count = min(up_to, self.last + 1) - self.first
+        if count <= 0:
+            return
+        self._places[self._free : self._free + count] = [None] * count
+        self._free += count
+        self.first += count
+        if self._free * 2 >= len(self._places):
+            del self._places[: self._free]
+            self._free = 0
 
 
 class MemoryStore:
@@ -69,9 +86,9 @@ class MemoryStore:
             for fact in facts:
                 if type(fact) is MessagesPublished and fact.messages:
                     log = self._logs.get(fact.topic_number)
-                    if log is None or not log.messages:
+                    if log is None:
                         log = self._logs[fact.topic_number] = _Log(fact.messages[0].sequence)
-                    log.messages.extend(fact.messages)
+                    log.extend(fact.messages)
         return COMMITTED
 
     def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
@@ -92,7 +109,7 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             log = self._logs.get(topic_number)
-            return (log.first, log.last) if log is not None and log.messages else (1, 0)
+            return (log.first, log.last) if log is not None and log.first <= log.last else (1, 0)
 
     def trim(self, topic_number: int, up_to: int) -> None:
         """See `Store.trim`."""
@@ -100,9 +117,8 @@ class MemoryStore:
             self._check_open()
             self._trimmed[topic_number] = max(up_to, self._trimmed.get(topic_number, 0))
             log = self._logs.get(topic_number)
-            if log is not None and up_to > log.first:
-                del log.messages[: up_to - log.first]
-                log.first = up_to
+            if log is not None:
+                log.trim(up_to)
 
     def close(self) -> None:
         """Refuse further appends. Idempotent."""

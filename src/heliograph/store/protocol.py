@@ -6,12 +6,15 @@ conformance suite for every implementation.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+
+_log = logging.getLogger(__name__)
 
 
 class Commit:
@@ -51,7 +54,8 @@ class Commit:
             return None if self.done else self._waiting.setdefault(loop, [])
 
     def finish(self, error: Exception | None = None) -> None:
-        """For the store: the group is durable, or failed with `error`."""
+        """For the store: the group is durable, or failed with `error`. A callback that raises is the waiter's defect:
+        it is logged, and neither the store nor the other waiters notice."""
         with self._lock:
             self.error = error
             self.done = True
@@ -59,7 +63,10 @@ class Commit:
             if self._event is not None:
                 self._event.set()
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                _log.exception("a callback of a commit failed")
 
 
 COMMITTED = Commit()
@@ -67,32 +74,64 @@ COMMITTED.finish()
 
 
 class Store(Protocol):
-    """Durability of facts. Calls come under the broker's lock, one at a time, save `read_log` and `recover`."""
+    """Durability of facts. Calls come under the broker's lock, one at a time, save `read_log`, `log_bounds` and
+    `recover`.
+
+    A store that cannot commit (a full disk, an I/O error) keeps what was appended, in order, and retries it before
+    anything newer. So an operation whose commit failed may still take effect later, nothing that was answered is lost,
+    and the file never has a hole.
+    """
 
     @property
     def failing(self) -> Exception | None:
-        """Why the store cannot commit at present; None while all is well."""
+        """Why the store cannot commit at present; None while all is well. As long as it is set, whatever is appended
+        is kept in memory: refuse operations before they change anything."""
 
     def recover(self) -> Iterator[Fact]:
         """Every fact since the beginning (or the last checkpoint's equivalent), in order. Called once, before the
-        first `append`.
+        first `append`. Messages below the topic's trim mark are missing from their MessagesPublished, which then
+        tells the sequences that it had.
 
         Raises:
             StoreRefused: the file is damaged, newer, or not ours; it is left untouched.
         """
 
     def append(self, facts: Sequence[Fact]) -> Commit:
-        """Queue facts, in order, for the next group commit; returns at once with the commit they will share."""
+        """Queue facts, in order, for the next group commit; returns at once with the commit they will share. The
+        facts of one call become durable together. No facts: the commit after which everything appended so far is
+        durable. The caller does not change `facts` afterwards.
+
+        Raises:
+            Unavailable: the store is closed.
+        """
 
     def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
         """The durable messages of a topic with sequences in [first, last], in order, in batches of the store's
-        choice. Trimmed ones are missing. Safe from any thread."""
+        choice. Trimmed ones are missing. Safe from any thread.
+
+        Raises:
+            Unavailable: the store is closed, or cannot be read.
+            Internal: what was read is damaged.
+        """
 
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
-        """(first, last) sequence that `read_log` can give; (1, 0) when there is none."""
+        """(first, last) sequence that `read_log` can give; (1, 0) when there is none. Safe from any thread.
+
+        Raises:
+            Unavailable: the store is closed, or cannot be read.
+        """
 
     def trim(self, topic_number: int, up_to: int) -> None:
-        """Messages of the topic with sequences below `up_to` are not needed any more, nor are facts about them."""
+        """Messages of the topic with sequences below `up_to` are not needed any more, nor are facts about them:
+        `read_log` gives them no more. Their space comes back later.
+
+        Raises:
+            Unavailable: the store is closed.
+        """
 
     def close(self) -> None:
-        """Commit what is queued, then release the file. Idempotent."""
+        """Commit what is queued, then release the file. Idempotent.
+
+        Raises:
+            Unavailable: what was queued could not be written (its commits had failed). The file is released.
+        """

@@ -1,0 +1,1 @@
+"""How fast Heliograph is on this machine: `make bench`, or `python -m benchmarks --quick --only publish`."""

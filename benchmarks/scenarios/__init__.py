@@ -1,0 +1,11 @@
+"""The scenarios, one module for each place where time goes. A new module is named in `MODULES`."""
+
+from benchmarks.harness import Suite
+
+MODULES = (
+    "benchmarks.scenarios.in_process",
+    "benchmarks.scenarios.durable",
+    "benchmarks.scenarios.grpc_door",
+)
+
+suite = Suite()

@@ -1,0 +1,65 @@
+"""The command line: `heliograph COMMAND`. Every failure is one line and an exit code (`cli/failure.py`).
+
+Commands import what they need when they run, so that `heliograph --help` is quick and works without the extras.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from heliograph import __version__
+from heliograph.cli.failure import failure_of
+from heliograph.cli.serve import serve
+from heliograph.demo.run import demo
+
+app = typer.Typer(
+    help="Heliograph, a message broker: Google Cloud Pub/Sub's protocol, work queues, a Spark pipeline.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.command()(demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What stands before the command."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(f"heliograph {__version__} (Python {platform.python_version()})")
+
+
+def main() -> NoReturn:
+    """Run one command and exit."""
+    try:
+        app(prog_name="heliograph")
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        print(f"heliograph: {failure}", file=sys.stderr)
+        sys.exit(failure.exit_code)
+    sys.exit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""`heliograph serve`: a store, a broker on it, and the server in front."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import socket
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heliograph import __version__
+from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
+
+if TYPE_CHECKING:
+    from heliograph.broker.broker import LocalBroker
+
+DATA_DIR_DEFAULT = Path("heliograph-data")
+
+
+class StoreKind(StrEnum):
+    """Where a broker keeps what it knows."""
+
+    SQLITE = "sqlite"
+    MEMORY = "memory"
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 = a free one.", min=0, max=65535)] = 8085,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help=f"Directory for the data, made if missing.  [default: {DATA_DIR_DEFAULT}]", metavar="DIR"),
+    ] = None,
+    store: Annotated[
+        StoreKind, typer.Option(help="Keep everything in a file (sqlite), or nothing beyond the process (memory).")
+    ] = StoreKind.SQLITE,
+) -> None:
+    """Start a broker. It ends in order on SIGTERM and Ctrl-C."""
+    if store is StoreKind.MEMORY and data_dir is not None:
+        raise typer.BadParameter("a memory store has no directory: leave out --data-dir", param_hint="--data-dir")
+    server = import_extra("heliograph.server.app", extra="server", for_what="serve")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    directory = (data_dir or DATA_DIR_DEFAULT).absolute()
+
+    def open_broker() -> LocalBroker:
+        if not _is_loopback(host):
+            _tell(f"{host} is reachable from other machines, and whoever reaches it may use it: there are no passwords")
+        return _memory_broker() if store is StoreKind.MEMORY else _sqlite_broker(directory)
+
+    try:
+        asyncio.run(server.serve(open_broker, server.ServeOptions(host=host, port=port)))
+    except OSError as error:
+        failure = _cannot_listen(error, host, port)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def _memory_broker() -> LocalBroker:
+    from heliograph.broker.broker import LocalBroker
+    from heliograph.store.memory import MemoryStore
+
+    _tell("keeping everything in memory: it is gone when this process ends")
+    return LocalBroker(MemoryStore())
+
+
+def _sqlite_broker(directory: Path) -> LocalBroker:
+    from heliograph.broker.broker import LocalBroker
+    from heliograph.store.sqlite import SqliteStore
+
+    broker = LocalBroker(SqliteStore(directory))
+    _tell(f"keeping data in {directory}")
+    return broker
+
+
+def _cannot_listen(error: OSError, host: str, port: int) -> Failure | None:
+    """What to do when the port cannot be had (by then nothing else has happened); None for any other error."""
+    if error.errno == errno.EADDRINUSE:
+        return Failure(
+            f"port {port} on {host} is taken: end the program that uses it, or choose another with --port "
+            "(0 = a free one)",
+            ExitCode.NOT_READY,
+        )
+    if error.errno == errno.EACCES:
+        return Failure(
+            f"port {port} is not yours to use ({reason_of(error)}): choose one above 1023 with --port",
+            ExitCode.NOT_READY,
+        )
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return Failure(
+            f"{host} is not an address of this machine ({reason_of(error)}): choose another with --host",
+            ExitCode.NOT_READY,
+        )
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tell(text: str) -> None:
+    """To standard error: standard output has the readiness line alone."""
+    print(f"heliograph {__version__}: {text}", file=sys.stderr, flush=True)

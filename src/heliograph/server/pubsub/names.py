@@ -1,0 +1,63 @@
+"""Resource names of Pub/Sub: `projects/{project}/topics/{id}` and its like (protocol 1.2)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from secrets import token_hex
+
+from heliograph.errors import InvalidArgument
+
+DELETED_TOPIC = "_deleted-topic_"
+
+_ID = r"(?!goog)[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}"
+_PROJECT_ID = r"[A-Za-z0-9][A-Za-z0-9\-_.:]{0,127}"
+_PROJECT = re.compile(f"projects/{_PROJECT_ID}")
+_NAME = re.compile(f"projects/{_PROJECT_ID}/(?P<collection>[a-z]+)/{_ID}")
+_REFER = "Refer to https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names for more information."
+
+
+@lru_cache(maxsize=4096)
+def _is_name(name: str, collection: str) -> bool:
+    match = _NAME.fullmatch(name)
+    return match is not None and match["collection"] == collection
+
+
+def check_new(name: str, collection: str) -> None:
+    """The name of a resource to be created.
+
+    Args:
+        name: full.
+        collection: "topics", "subscriptions" …
+
+    Raises:
+        InvalidArgument: it is not one.
+    """
+    if not _is_name(name, collection):
+        raise InvalidArgument(f"Invalid [{collection}] name: (name={name})")
+
+
+def check(name: str, collection: str) -> None:
+    """The name of a resource that should exist. Arguments and errors as `check_new`."""
+    if not _is_name(name, collection):
+        raise InvalidArgument(f"Invalid resource name given (name={name}). {_REFER}")
+
+
+def check_project(name: str) -> None:
+    """`projects/{project}`.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if not _PROJECT.fullmatch(name):
+        raise InvalidArgument(f"Invalid resource name given (name={name}). {_REFER}")
+
+
+def leaf(name: str) -> str:
+    """The last part of a name, which is how errors call a resource (1.2.5)."""
+    return name.rpartition("/")[2]
+
+
+def assigned(beside: str, collection: str) -> str:
+    """A new random name in the project of the resource `beside` (1.2.3)."""
+    return f"projects/{beside.split('/')[1]}/{collection}/assigned-{token_hex(10)}"

@@ -1,0 +1,390 @@
+"""`Subscriber.StreamingPull` (protocol 1.7): one object per open stream.
+
+Two tasks: one reads the client's requests (acknowledgements, deadlines, pings), the other writes. The writer sleeps
+until there is something for it: messages and room for them, an answer to give, or the end. What the stream holds is
+counted here, so that flow control also sees acknowledgements that come as calls of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from heliograph.broker.protocol import Broker
+from heliograph.engine.message import Delivery
+from heliograph.errors import InvalidArgument, SubscriptionNotFound, Unavailable
+from heliograph.server.closing import Closing
+from heliograph.server.feed import Feed, Feeds
+from heliograph.server.grpc.call import BidiCall
+from heliograph.server.pubsub import names, proto
+from heliograph.server.pubsub.limits import (
+    PULL_BYTES,
+    PULL_MESSAGES_MAX,
+    RESPONSE_BYTES_MAX,
+    SECOND_NS,
+    check_ack_deadline,
+    check_modified_ack_deadline,
+)
+from heliograph.server.pubsub.subscriber import tell_deadline
+from heliograph.wire.pubsub import DeliveryEncoder
+
+BATCH_MIN = 100
+"""Messages that one of many streams takes at once, at least; a single stream takes `PULL_MESSAGES_MAX`."""
+
+
+class StreamingPull:
+    """The method.
+
+    Args:
+        broker: who does it.
+        feeds: who waits on which subscription.
+        encoder: of deliveries.
+        closing: ends the streams.
+    """
+
+    def __init__(self, broker: Broker, feeds: Feeds, encoder: DeliveryEncoder, closing: Closing) -> None:
+        self._broker = broker
+        self._feeds = feeds
+        self._encoder = encoder
+        self._closing = closing
+
+    async def __call__(self, call: BidiCall) -> None:
+        """One stream, from its first request to its end."""
+        requests = await call.read()
+        if requests is None:
+            raise InvalidArgument("The stream ended before its first request.")
+        first = requests[0]
+        names.check(first.subscription, "subscriptions")
+        check_ack_deadline(first.stream_ack_deadline_seconds)
+        feed = self._feeds.join(first.subscription)
+        stream = _Stream(self._broker, feed, self._encoder, self._closing, call, first)
+        feed.attach(stream.wake)
+        self._closing.add(stream.wake)
+        try:
+            await stream.run(requests)
+        finally:
+            self._closing.discard(stream.wake)
+            feed.detach(stream.wake)
+            stream.forget()
+            self._feeds.leave(feed)
+
+
+class _Stream:
+    def __init__(
+        self,
+        broker: Broker,
+        feed: Feed,
+        encoder: DeliveryEncoder,
+        closing: Closing,
+        call: BidiCall,
+        first: Any,
+    ) -> None:
+        self._broker = broker
+        self._feed = feed
+        self._encoder = encoder
+        self._closing = closing
+        self._call = call
+        self._subscription: str = first.subscription
+        self._ack_deadline_seconds: int = first.stream_ack_deadline_seconds
+        self._messages_max = max(first.max_outstanding_messages, 0)
+        self._bytes_max = max(first.max_outstanding_bytes, 0)
+        self._held = _Held()
+        self._woken = asyncio.Event()
+        self._blocked = False
+        self._answers: list[bytes] = []
+        self._properties = b""
+        self._half_closed = False
+        self._failure: Exception | None = None
+        self.wake = self._woken.set
+        """The writer looks at everything again. The same object every time."""
+
+    async def run(self, requests: Sequence[Any]) -> None:
+        """Serve the stream until it ends.
+
+        Args:
+            requests: those that came with the first.
+        """
+        reader = asyncio.ensure_future(self._read(requests))
+        try:
+            await self._write()
+        finally:
+            reader.cancel()
+
+    def forget(self) -> None:
+        """The stream is over. Its leases stay until their deadline (1.7.9), save what it had given back itself, was
+        handed again, and never confirmed: a client that is closing gives back everything, and hears no more."""
+        held, holders = self._held, self._feed.holders
+        for ack_id in held.deliveries:
+            holders.pop(ack_id, None)
+        if held.handed_back and not self._feed.lost and not self._closing.begun:
+            self._broker.release(self._subscription, list(held.handed_back))
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _write(self) -> None:
+        feed = self._feed
+        while True:
+            self._woken.clear()
+            await self._answer()
+            if self._is_over():
+                return
+            if self._has_room():
+                if feed.may_have:
+                    await self._deliver()
+                    continue
+                feed.stand_in_row(self.wake)
+                await self._woken.wait()
+            else:
+                await self._wait_for_room()
+
+    def _is_over(self) -> bool:
+        """Whether the stream ends with OK; raises what else it ends with."""
+        if self._failure is not None:
+            raise self._failure
+        if self._feed.lost:
+            raise SubscriptionNotFound(self._subscription)
+        if self._closing.begun:
+            raise Unavailable("The server is shutting down.")
+        return self._half_closed
+
+    async def _answer(self) -> None:
+        settings = self._feed.info.settings
+        properties = _properties(settings.enable_exactly_once_delivery, settings.enable_message_ordering)
+        if properties != self._properties:
+            self._properties = properties
+            self._answers.insert(0, properties)
+        while self._answers:
+            await self._call.write(self._answers.pop(0))
+
+    def _has_room(self) -> bool:
+        held = self._held
+        if len(held.deliveries) >= held.look_at:
+            held.drop_ended(self._broker.now_ns(), self._feed)
+        if self._messages_max and len(held.deliveries) >= self._messages_max:
+            held.drop_ended(self._broker.now_ns(), self._feed)
+            if len(held.deliveries) >= self._messages_max:
+                return False
+        if self._bytes_max and held.bytes >= self._bytes_max:
+            held.drop_ended(self._broker.now_ns(), self._feed)
+            if held.bytes >= self._bytes_max:
+                return False
+        return True
+
+    async def _wait_for_room(self) -> None:
+        """Until deliveries are settled, or the earliest of their leases ends."""
+        self._feed.stand_aside(self.wake, self._held.earliest_ns)
+        self._blocked = True
+        # with a retry policy the end of a lease is no event for the feed; then the timer wakes the stream
+        seconds = max(self._held.earliest_ns - self._broker.now_ns(), 0) / SECOND_NS
+        timer = asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
+        try:
+            await self._woken.wait()
+        finally:
+            timer.cancel()
+            self._blocked = False
+            self._feed.step_back(self.wake)
+
+    async def _deliver(self) -> None:
+        """Lease a batch and send it."""
+        feed = self._feed
+        signals = feed.signals
+        wanted = max(BATCH_MIN, PULL_MESSAGES_MAX // max(feed.streams, 1))
+        if self._messages_max:
+            wanted = min(wanted, self._messages_max - len(self._held.deliveries))
+        room = min(PULL_BYTES, self._bytes_max - self._held.bytes) if self._bytes_max else PULL_BYTES
+        deadline_ns = self._ack_deadline_seconds * SECOND_NS
+        deliveries = await self._broker.pull(self._subscription, wanted, max_bytes=room, ack_deadline_ns=deadline_ns)
+        if not deliveries:
+            feed.nothing(signals)
+            return
+        feed.found(self.wake, enough=len(deliveries) == wanted)
+        sent = 0
+        try:
+            for batch, response in self._responses(deliveries):
+                await self._call.write(response)
+                sent += batch
+        except BaseException:
+            # the client is gone: what it has not got is nobody's
+            self._broker.release(self._subscription, [delivery.ack_id for delivery in deliveries[sent:]])
+            raise
+        await asyncio.sleep(0)  # other streams, and the reader, get their turn
+
+    def _responses(self, deliveries: Sequence[Delivery]) -> list[tuple[int, bytes]]:
+        """The responses that carry `deliveries`, each with how many; they are held from now on."""
+        tell_attempt = self._feed.info.settings.dead_letter_policy is not None
+        counts = bool(self._messages_max or self._bytes_max)
+        holders = self._feed.holders
+        responses: list[tuple[int, bytes]] = []
+        entries: list[bytes] = []
+        size = 0
+        for delivery in deliveries:
+            entry = self._encoder.encode(delivery, tell_attempt=tell_attempt)
+            if counts:
+                self._held.add(delivery, len(entry))
+                holders[delivery.ack_id] = self
+            if size + len(entry) > RESPONSE_BYTES_MAX and entries:
+                responses.append((len(entries), b"".join(entries)))
+                entries, size = [], 0
+            entries.append(entry)
+            size += len(entry)
+        responses.append((len(entries), b"".join(entries)))
+        return responses
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _read(self, requests: Sequence[Any]) -> None:
+        try:
+            await self._apply(requests[0])
+            for request in requests[1:]:
+                await self._apply_later(request)
+            while (following := await self._call.read()) is not None:
+                for request in following:
+                    await self._apply_later(request)
+            self._half_closed = True
+        except Exception as error:
+            self._failure = error
+        self.wake()
+
+    async def _apply_later(self, request: Any) -> None:
+        """Any request but the first (1.7.1, 1.7.2)."""
+        if request.subscription:
+            raise InvalidArgument("The subscription may be set in the first request of a stream only.")
+        if request.max_outstanding_messages or request.max_outstanding_bytes or request.protocol_version:
+            raise InvalidArgument(
+                "max_outstanding_messages, max_outstanding_bytes and protocol_version may be set in the first request "
+                "of a stream only."
+            )
+        if request.stream_ack_deadline_seconds:
+            check_ack_deadline(request.stream_ack_deadline_seconds)
+            self._ack_deadline_seconds = request.stream_ack_deadline_seconds
+        elif not request.ack_ids and not request.modify_deadline_ack_ids:
+            self._answers.append(self._properties)  # a ping; some clients close when it is not answered (1.7.6)
+            self.wake()
+            return
+        await self._apply(request)
+
+    async def _apply(self, request: Any) -> None:
+        """Acknowledgements and deadlines."""
+        groups = _deadline_groups(request)
+        confirms = self._feed.info.settings.enable_exactly_once_delivery
+        if request.ack_ids:
+            ack_ids = list(request.ack_ids)
+            reply = self._broker.acknowledge(self._subscription, ack_ids)
+            self._feed.settled(ack_ids)
+            stale = await reply
+            if confirms:
+                self._confirm("acknowledge_confirmation", ack_ids, stale)
+        for seconds, ack_ids in groups.items():
+            reply = self._broker.modify_ack_deadline(self._subscription, ack_ids, seconds * SECOND_NS)
+            tell_deadline(self._feed, ack_ids, seconds, self._broker)
+            stale = await reply
+            if confirms:
+                self._confirm("modify_ack_deadline_confirmation", ack_ids, stale)
+
+    def _confirm(self, field: str, ack_ids: Sequence[str], stale: Sequence[str]) -> None:
+        """Under exactly-once delivery the client is told what became of each id (1.8.8)."""
+        gone = set(stale)
+        response = proto.StreamingPullResponse()
+        confirmation = getattr(response, field)
+        confirmation.ack_ids.extend([ack_id for ack_id in ack_ids if ack_id not in gone])
+        confirmation.invalid_ack_ids.extend(stale)
+        self._answers.append(response.SerializeToString())
+        self.wake()
+
+    # ── what becomes of its deliveries (`feed.Holder`) ──────────────────────────────────────────────────────────────
+
+    def settled(self, ack_id: str) -> None:
+        """See `feed.Holder`."""
+        self._held.drop(ack_id)
+        if self._blocked:
+            self.wake()
+
+    def returned(self, ack_id: str) -> None:
+        """See `feed.Holder`."""
+        self._held.give_back(ack_id)
+        self._feed.to_end_of_row(self.wake)
+        if self._blocked:
+            self.wake()
+
+    def extended(self, ack_id: str, deadline_ns: int) -> None:
+        """See `feed.Holder`."""
+        self._held.extend(ack_id, deadline_ns)
+
+
+class _Held:
+    """The deliveries that one stream has sent and that are neither settled nor ended.
+
+    `drop_ended` looks at all of them, and only when one may have ended; it is called where the stream has no room
+    left, and when there are twice as many (`look_at`) as the last time, so that a client that never acknowledges
+    fills no memory.
+    """
+
+    __slots__ = ("_given_back", "bytes", "deliveries", "earliest_ns", "handed_back", "look_at")
+
+    GIVEN_BACK_MAX = 1_000
+
+    def __init__(self) -> None:
+        self.deliveries: dict[str, tuple[int, int, str]] = {}  # by ack id: size, deadline, message id
+        self.bytes = 0
+        self.earliest_ns = 2**63  # no lease ends before
+        self.handed_back: dict[str, None] = {}  # ack ids of messages that the stream gave back and was handed again
+        self._given_back: dict[str, None] = {}  # message ids
+        self.look_at = 10_000
+
+    def add(self, delivery: Delivery, size: int) -> None:
+        self.deliveries[delivery.ack_id] = (size, delivery.deadline_ns, delivery.message_id)
+        self.bytes += size
+        if delivery.deadline_ns < self.earliest_ns:
+            self.earliest_ns = delivery.deadline_ns
+        if self._given_back and delivery.message_id in self._given_back:
+            del self._given_back[delivery.message_id]
+            self.handed_back[delivery.ack_id] = None
+
+    def drop(self, ack_id: str) -> str:
+        """Returns the message id."""
+        size, _, message_id = self.deliveries.pop(ack_id)
+        self.bytes -= size
+        self.handed_back.pop(ack_id, None)
+        return message_id
+
+    def give_back(self, ack_id: str) -> None:
+        self._given_back[self.drop(ack_id)] = None
+        if len(self._given_back) > self.GIVEN_BACK_MAX:
+            del self._given_back[next(iter(self._given_back))]
+
+    def extend(self, ack_id: str, deadline_ns: int) -> None:
+        size, _, message_id = self.deliveries[ack_id]
+        self.deliveries[ack_id] = (size, deadline_ns, message_id)
+        if deadline_ns < self.earliest_ns:
+            self.earliest_ns = deadline_ns
+        self.handed_back.pop(ack_id, None)
+
+    def drop_ended(self, now_ns: int, feed: Feed) -> None:
+        if now_ns < self.earliest_ns:
+            self.look_at = max(self.look_at, 2 * len(self.deliveries))
+            return
+        for ack_id in [ack_id for ack_id, (_, deadline_ns, _) in self.deliveries.items() if deadline_ns <= now_ns]:
+            self.drop(ack_id)
+            feed.holders.pop(ack_id, None)
+        self.earliest_ns = min((deadline_ns for _, deadline_ns, _ in self.deliveries.values()), default=2**63)
+        self.look_at = max(10_000, 2 * len(self.deliveries))
+
+
+def _deadline_groups(request: Any) -> dict[int, list[str]]:
+    """The deadlines of a request: ack ids by seconds; nearly always one group (1.7.4)."""
+    seconds, ack_ids = request.modify_deadline_seconds, request.modify_deadline_ack_ids
+    if len(seconds) != len(ack_ids):
+        raise InvalidArgument("modify_deadline_seconds and modify_deadline_ack_ids must have the same length.")
+    groups: dict[int, list[str]] = {}
+    for own, ack_id in zip(seconds, ack_ids, strict=True):
+        groups.setdefault(own, []).append(ack_id)
+    for own in groups:
+        check_modified_ack_deadline(own)
+    return groups
+
+
+def _properties(exactly_once: bool, ordering: bool) -> bytes:
+    """A response with `subscription_properties` (field 4: exactly once 1, ordering 2) and nothing else."""
+    body = (b"\x08\x01" if exactly_once else b"") + (b"\x10\x01" if ordering else b"")
+    return b"\x22" + bytes([len(body)]) + body

@@ -1,0 +1,232 @@
+"""The methods of `google.pubsub.v1.Subscriber` (protocol 1.5, 1.6, 1.8). StreamingPull has a module of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from heliograph.broker.protocol import Broker, SubscriptionInfo
+from heliograph.broker.reply import Reply
+from heliograph.engine.message import Delivery
+from heliograph.errors import AlreadyExists, InvalidArgument, SubscriptionNotFound, TopicNotFound
+from heliograph.server.closing import Closing
+from heliograph.server.feed import Feed, Feeds
+from heliograph.server.grpc.call import UnaryCall
+from heliograph.server.pubsub import names, proto, subscriptions
+from heliograph.server.pubsub.limits import (
+    ACKNOWLEDGE_REQUEST_BYTES_MAX,
+    PULL_BYTES,
+    PULL_MESSAGES_MAX,
+    RESPONSE_BYTES_MAX,
+    SECOND_NS,
+    check_modified_ack_deadline,
+    check_request_bytes,
+)
+from heliograph.server.pubsub.paging import page
+from heliograph.server.pubsub.publisher import serialized
+from heliograph.server.pubsub.texts import exists, stale_ack_ids
+from heliograph.server.routing import ClientGone
+from heliograph.server.waiting import Wait
+from heliograph.wire.pubsub import DeliveryEncoder
+
+PULL_WAIT_SECONDS_MAX = 10.0
+"""How long a Pull waits for a first message, where the client waits longer."""
+
+
+class Subscriber:
+    """See the module.
+
+    Args:
+        broker: who does it.
+        feeds: who waits on which subscription.
+        encoder: of deliveries.
+        closing: ends the waiting.
+    """
+
+    def __init__(self, broker: Broker, feeds: Feeds, encoder: DeliveryEncoder, closing: Closing) -> None:
+        self._broker = broker
+        self._feeds = feeds
+        self._encoder = encoder
+        self._closing = closing
+
+    # ── the resource ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_subscription(self, request: Any, _call: UnaryCall) -> bytes:
+        """CreateSubscription; without a name it gets one (1.2.3)."""
+        names.check(request.topic, "topics")
+        if not request.name:
+            request.name = names.assigned(request.topic, "subscriptions")
+        names.check_new(request.name, "subscriptions")
+        settings = subscriptions.settings(request)
+        if settings.dead_letter_policy is not None and settings.dead_letter_policy.topic is not None:
+            self._broker.get_topic(settings.dead_letter_policy.topic)
+        try:
+            info = await self._broker.create_subscription(request.name, request.topic, settings)
+        except AlreadyExists:
+            raise exists(request.name) from None
+        return serialized(self._resource(info))
+
+    async def get_subscription(self, request: Any, _call: UnaryCall) -> bytes:
+        """GetSubscription."""
+        names.check(request.subscription, "subscriptions")
+        return serialized(self._resource(self._broker.get_subscription(request.subscription)))
+
+    async def list_subscriptions(self, request: Any, _call: UnaryCall) -> bytes:
+        """ListSubscriptions of a project, by name."""
+        names.check_project(request.project)
+        prefix = f"{request.project}/subscriptions/"
+        infos = [info for info in self._broker.list_subscriptions() if info.name.startswith(prefix)]
+        part, token = page([info.name for info in infos], request.page_size, request.page_token)
+        resources = [self._resource(info) for info in infos[part]]
+        return serialized(proto.ListSubscriptionsResponse(subscriptions=resources, next_page_token=token))
+
+    async def delete_subscription(self, request: Any, _call: UnaryCall) -> bytes:
+        """DeleteSubscription: backlog and leases go, open streams end (1.5.14)."""
+        names.check(request.subscription, "subscriptions")
+        await self._broker.delete_subscription(request.subscription)
+        return b""
+
+    def _resource(self, info: SubscriptionInfo) -> Any:
+        retention_ns = 0
+        if not info.detached:
+            with contextlib.suppress(TopicNotFound):  # deleted just now
+                retention_ns = self._broker.get_topic(info.topic).settings.message_retention_ns
+        return subscriptions.resource(info, retention_ns)
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def pull(self, request: Any, call: UnaryCall) -> bytes:
+        """Pull: what there is, up to the maximum; where there is nothing, the first that comes within the wait
+        (1.6.1)."""
+        name: str = request.subscription
+        names.check(name, "subscriptions")
+        if request.max_messages <= 0:
+            raise InvalidArgument("You have passed an invalid argument to the service (argument=max_messages).")
+        wanted = min(request.max_messages, PULL_MESSAGES_MAX)
+        deliveries = await self._take(name, wanted)
+        if not deliveries and not request.return_immediately:
+            wait_seconds = _wait_seconds(call.timeout_seconds())
+            async with Wait(call.receive, self._closing, wait_seconds) as wait:
+                deliveries = await self._wait_and_take(name, wanted, wait)
+        return self._pull_response(name, deliveries)
+
+    async def _wait_and_take(self, name: str, wanted: int, wait: Wait) -> Sequence[Delivery]:
+        feed = self._feeds.join(name)
+        try:
+            while True:
+                signals = feed.signals
+                if feed.may_have:
+                    deliveries = await self._take(name, wanted)
+                    if deliveries:
+                        feed.found(wait.wake, enough=len(deliveries) == wanted)
+                        return self._unless_gone(name, deliveries, wait)
+                    feed.nothing(signals)
+                if feed.lost:
+                    raise SubscriptionNotFound(name)
+                if wait.is_over:
+                    return ()
+                feed.stand_in_row(wait.wake)
+                await wait.woken()
+        finally:
+            feed.detach(wait.wake)
+            self._feeds.leave(feed)
+
+    def _unless_gone(self, name: str, deliveries: Sequence[Delivery], wait: Wait) -> Sequence[Delivery]:
+        try:
+            wait.check()
+        except ClientGone:
+            self._broker.release(name, [delivery.ack_id for delivery in deliveries])
+            raise
+        return deliveries
+
+    async def _take(self, name: str, wanted: int) -> Sequence[Delivery]:
+        """Lease up to `wanted`. A client that goes while the leases become durable does not keep them."""
+        reply = self._broker.pull(name, wanted, max_bytes=PULL_BYTES)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            _keep(asyncio.ensure_future(self._give_back(name, reply)))
+            raise
+
+    async def _give_back(self, name: str, reply: Reply[list[Delivery]]) -> None:
+        deliveries = await reply
+        if deliveries:
+            self._broker.release(name, [delivery.ack_id for delivery in deliveries])
+
+    def _pull_response(self, name: str, deliveries: Sequence[Delivery]) -> bytes:
+        if not deliveries:
+            return b""
+        tell_attempt = self._broker.get_subscription(name).settings.dead_letter_policy is not None
+        entries: list[bytes] = []
+        size = 0
+        for delivery in deliveries:
+            entry = self._encoder.encode(delivery, tell_attempt=tell_attempt)
+            size += len(entry)
+            if size > RESPONSE_BYTES_MAX and entries:
+                surplus = deliveries[len(entries) :]
+                self._broker.release(name, [other.ack_id for other in surplus])
+                break
+            entries.append(entry)
+        return b"".join(entries)
+
+    async def acknowledge(self, request: Any, call: UnaryCall) -> bytes:
+        """Acknowledge. Stale ids are ignored, save under exactly-once delivery (1.6.3, 1.8.2)."""
+        name, ack_ids = self._ack_ids(request, call)
+        reply = self._broker.acknowledge(name, ack_ids)
+        feed = self._feeds.get(name)
+        if feed is not None:
+            feed.settled(ack_ids)
+        self._tell_stale(name, await reply)
+        return b""
+
+    async def modify_ack_deadline(self, request: Any, call: UnaryCall) -> bytes:
+        """ModifyAckDeadline: from now on; 0 gives the messages back (1.6.4)."""
+        name, ack_ids = self._ack_ids(request, call)
+        seconds: int = request.ack_deadline_seconds
+        check_modified_ack_deadline(seconds)
+        reply = self._broker.modify_ack_deadline(name, ack_ids, seconds * SECOND_NS)
+        feed = self._feeds.get(name)
+        if feed is not None:
+            tell_deadline(feed, ack_ids, seconds, self._broker)
+        self._tell_stale(name, await reply)
+        return b""
+
+    def _ack_ids(self, request: Any, call: UnaryCall) -> tuple[str, list[str]]:
+        name: str = request.subscription
+        names.check(name, "subscriptions")
+        check_request_bytes(call.request_bytes, ACKNOWLEDGE_REQUEST_BYTES_MAX)
+        ack_ids = list(request.ack_ids)
+        if not ack_ids:
+            raise InvalidArgument("You have not specified an ack ID in the request.")
+        return name, ack_ids
+
+    def _tell_stale(self, name: str, stale: Iterable[str]) -> None:
+        if stale and self._broker.get_subscription(name).settings.enable_exactly_once_delivery:
+            raise stale_ack_ids(stale)
+
+
+def tell_deadline(feed: Feed, ack_ids: Sequence[str], seconds: int, broker: Broker) -> None:
+    """Tell the streams that hold these deliveries of their new deadline; 0 = given back."""
+    if seconds:
+        feed.extended(ack_ids, broker.now_ns() + seconds * SECOND_NS)
+    else:
+        feed.returned(ack_ids)
+
+
+def _wait_seconds(timeout_seconds: float | None) -> float:
+    """How long a Pull may wait, so that an empty answer arrives before the client's own timeout."""
+    if timeout_seconds is None:
+        return PULL_WAIT_SECONDS_MAX
+    margin = min(max(timeout_seconds * 0.1, 0.05), 0.5)
+    return min(max(timeout_seconds - margin, 0.0), PULL_WAIT_SECONDS_MAX)
+
+
+_kept: set[asyncio.Future[None]] = set()
+
+
+def _keep(task: asyncio.Future[None]) -> None:
+    """The loop itself holds its tasks only weakly."""
+    _kept.add(task)
+    task.add_done_callback(_kept.discard)

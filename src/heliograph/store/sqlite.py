@@ -1,0 +1,190 @@
+"""The durable store: one SQLite file in a data directory, written by one thread in group commits."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from heliograph.engine.facts import Fact
+from heliograph.engine.message import Message
+from heliograph.errors import StoreRefused
+from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
+from heliograph.store.lock import DirectoryLock
+from heliograph.store.protocol import Commit
+from heliograph.store.sqlite_file import Connect, Writer, check_header, create, open_reader, sync
+from heliograph.store.sqlite_reader import DAMAGE, Readers, Recovery, log_bounds, read_log, read_trims, unfinished_trims
+
+FILE_NAME = "heliograph.db"
+LOCK_NAME = "heliograph.lock"
+
+Durability = Literal["full", "process", "none"]
+_SYNCHRONOUS: dict[str, str] = {"full": "FULL", "process": "NORMAL", "none": "OFF"}
+
+
+class SqliteStore:
+    """A `Store` in the file `heliograph.db` of a data directory.
+
+    Until something is appended the file is only read, so a file that `recover()` refuses is left byte for byte as it
+    was.
+
+    Args:
+        data_dir: the directory; made if missing, with its parents.
+        durability: what a commit survives. "full": a killed process and a power cut. "process": a killed process; after
+            a power cut the last commits may be missing, never some from between. "none": as "process", but a power cut
+            may damage the file.
+        connect: `sqlite3.connect`, or what a test puts in its place.
+        retry_seconds: pause after a failed commit, and the longest one that it grows to.
+        trim_delay_seconds: how long a trim waits for facts to be written with.
+
+    Raises:
+        StoreRefused: the directory cannot be used, another broker uses it, or its file is not ours, newer or damaged.
+            The text is one line that says what to do.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str],
+        *,
+        durability: Durability = "full",
+        connect: Connect = sqlite3.connect,
+        retry_seconds: tuple[float, float] = RETRY_SECONDS,
+        trim_delay_seconds: float = TRIM_DELAY_SECONDS,
+    ) -> None:
+        synchronous = _SYNCHRONOUS[durability]
+        self.durability: Durability = durability
+        self.path = Path(data_dir) / FILE_NAME
+        self._connect = connect
+        self._lock = _opened(self.path, connect)
+        self._trimmed, unfinished = self._check()
+        self._readers = Readers(self.path, connect)
+        self._writer = Writer(self.path, connect, synchronous)
+        self._writing = GroupCommit(
+            self._writer.write,
+            self._release,
+            retry_seconds=retry_seconds,
+            trim_delay_seconds=trim_delay_seconds,
+            trims=unfinished,
+        )
+        atexit.register(self.close)
+
+    @property
+    def failing(self) -> Exception | None:
+        """See `Store.failing`."""
+        return self._writing.failing
+
+    @property
+    def commits(self) -> int:
+        """How many transactions this object has committed."""
+        return self._writing.commits
+
+    @property
+    def facts_written(self) -> int:
+        """How many facts it has committed."""
+        return self._writing.facts_written
+
+    def recover(self) -> Iterator[Fact]:
+        """See `Store.recover`."""
+        connection = open_reader(self.path, self._connect, alone=True)
+        try:
+            yield from Recovery(self.path, connection).facts()
+        finally:
+            connection.close()
+
+    def append(self, facts: Sequence[Fact]) -> Commit:
+        """See `Store.append`."""
+        return self._writing.append(facts)
+
+    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+        """See `Store.read_log`."""
+        return read_log(self._readers, topic_number, max(first, self._trimmed.get(topic_number, 1)), last)
+
+    def log_bounds(self, topic_number: int) -> tuple[int, int]:
+        """See `Store.log_bounds`."""
+        return log_bounds(self._readers, topic_number, self._trimmed.get(topic_number, 1))
+
+    def trim(self, topic_number: int, up_to: int) -> None:
+        """See `Store.trim`."""
+        if up_to > self._trimmed.get(topic_number, 1):
+            self._writing.trim(topic_number, up_to)
+            self._trimmed[topic_number] = up_to
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        atexit.unregister(self.close)
+        self._writing.close()
+
+    def _release(self) -> None:
+        self._readers.close()
+        self._writer.close()  # last, because the last one to close the file removes what SQLite keeps beside it
+        self._lock.release()
+
+    def _check(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Open the file for reading once, to see that it can be; returns its trims, and those not finished."""
+        try:
+            connection = open_reader(self.path, self._connect, alone=True)
+            try:
+                trims = read_trims(connection)
+                return trims, unfinished_trims(connection, trims)
+            finally:
+                connection.close()
+        except DAMAGE as error:
+            self._lock.release()
+            raise StoreRefused(
+                f"{self.path} is damaged, and was left as it is ({error}): restore it from a backup, "
+                "or choose another data directory"
+            ) from error
+        except BaseException:
+            self._lock.release()
+            raise
+
+
+def _opened(path: Path, connect: Connect) -> DirectoryLock:
+    """Lock the data directory and see to it that it has a store. Raises: StoreRefused."""
+    directory = path.parent
+    try:
+        _make(directory)
+        if path.exists():
+            check_header(path)  # before the lock, so that a directory that is not ours gets no file
+        lock = DirectoryLock(directory / LOCK_NAME)
+    except BlockingIOError as error:
+        raise StoreRefused(
+            f"The data directory {directory} is in use by another broker: stop that one, or choose another directory"
+        ) from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise StoreRefused(f"{directory} is not a directory: choose another data directory") from error
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    try:
+        if path.exists():
+            check_header(path)
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, "its heliograph.db is read-only")
+        else:
+            create(path, connect)
+    except (sqlite3.Error, OSError) as error:
+        lock.release()
+        raise _unusable(directory, error) from error
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _make(directory: Path) -> None:
+    """Make the directory and those above it durably: a power cut must not take it with all that is in it."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync(path.parent)
+
+
+def _unusable(directory: Path, error: Exception) -> StoreRefused:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return StoreRefused(
+        f"The data directory {directory} cannot be used ({reason}): make it writable, or choose another"
+    )

@@ -1,0 +1,250 @@
+"""Reading the SQLite store: recovery, and a topic's log from any thread beside the writer."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from heliograph.engine.facts import Fact, MessagesPublished
+from heliograph.engine.message import Message
+from heliograph.errors import Internal, StoreRefused, Unavailable
+from heliograph.store.rows import Damaged, decode_facts, decode_messages, trim_checksum
+from heliograph.store.sqlite_file import Connect, open_reader
+
+READ_BYTES = 1024 * 1024  # of bodies per batch, and
+READ_ROWS = 100  # rows per batch; whichever comes first ends it
+
+# How a damaged file shows: a number that is none any more is a TypeError, an error text with damaged names in it a
+# ValueError.
+DAMAGE = (Damaged, sqlite3.Error, TypeError, ValueError)
+
+_ROWS = """
+    SELECT first_sequence, last_sequence, checksum, body FROM messages
+    WHERE topic_number = ? AND last_sequence >= ? ORDER BY last_sequence
+"""
+
+
+class Readers:
+    """Connections for reading, lent to whoever reads, for the time of one query.
+
+    Args:
+        path: the file.
+        connect: `sqlite3.connect`, or what a test puts in its place.
+    """
+
+    def __init__(self, path: Path, connect: Connect) -> None:
+        self._path = path
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._free: list[sqlite3.Connection] = []
+        self._closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[sqlite3.Connection]:
+        """A connection that nobody else uses meanwhile.
+
+        Raises:
+            Unavailable: the store is closed, or the file cannot be read.
+        """
+        with self._lock:
+            if self._closed:
+                raise Unavailable("The store is closed")
+            connection = self._free.pop() if self._free else None
+        try:
+            if connection is None:
+                connection = open_reader(self._path, self._connect)
+            yield connection
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            raise Unavailable(f"The store cannot be read: {error}") from error
+        except BaseException:
+            self._give_back(connection)
+            raise
+        self._give_back(connection)
+
+    def close(self) -> None:
+        """Close those that are free now, and each lent one when it comes back. Idempotent."""
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for connection in free:
+            connection.close()
+
+    def _give_back(self, connection: sqlite3.Connection | None) -> None:
+        if connection is None:
+            return
+        with self._lock:
+            if not self._closed:
+                self._free.append(connection)
+                return
+        connection.close()
+
+
+def read_log(readers: Readers, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+    """The messages with sequences in [first, last], in batches; no query is open while the caller works on one."""
+    while first <= last:
+        with readers.lend() as connection:
+            rows, more = _read_rows(connection, topic_number, first, last)
+        messages: list[Message] = []
+        for row_first, row_last, checksum, body in rows:
+            try:
+                decoded = decode_messages(row_first, row_last, checksum, body)
+            except Damaged as error:
+                raise Internal(
+                    f"Messages {row_first} to {row_last} of topic {topic_number} are damaged in the store: {error}"
+                ) from error
+            messages += decoded[max(first - row_first, 0) : last - row_first + 1]
+        if messages:
+            yield messages
+        if not more:
+            return
+        first = rows[-1][1] + 1
+
+
+def _read_rows(
+    connection: sqlite3.Connection, topic_number: int, first: int, last: int
+) -> tuple[list[tuple[int, int, int, bytes]], bool]:
+    """Rows from `first` on, enough for a batch, and whether there may be more."""
+    rows: list[tuple[int, int, int, bytes]] = []
+    size_bytes = 0
+    cursor = connection.execute(_ROWS, (topic_number, first))
+    try:
+        for row in cursor:
+            if row[0] > last:
+                return rows, False
+            rows.append(row)
+            size_bytes += len(row[3])
+            if size_bytes >= READ_BYTES or len(rows) == READ_ROWS:
+                return rows, True
+        return rows, False
+    finally:
+        cursor.close()
+
+
+def log_bounds(readers: Readers, topic_number: int, trimmed_up_to: int) -> tuple[int, int]:
+    """(first, last) sequence from `trimmed_up_to` on; (1, 0) if there is none."""
+    with readers.lend() as connection:
+        lowest = connection.execute(
+            "SELECT first_sequence FROM messages WHERE topic_number = ? AND last_sequence >= ? "
+            "ORDER BY last_sequence LIMIT 1",
+            (topic_number, trimmed_up_to),
+        ).fetchone()
+        if lowest is None:
+            return 1, 0
+        highest = connection.execute(
+            "SELECT max(last_sequence) FROM messages WHERE topic_number = ?", (topic_number,)
+        ).fetchone()
+    return max(lowest[0], trimmed_up_to), highest[0]
+
+
+def read_trims(connection: sqlite3.Connection) -> dict[int, int]:
+    """For each topic the sequence below which messages are gone. Raises: Damaged."""
+    trims: dict[int, int] = {}
+    for topic_number, up_to, checksum in connection.execute("SELECT topic_number, up_to, checksum FROM trims"):
+        if checksum != trim_checksum(topic_number, up_to):
+            raise Damaged(f"the trim of topic {topic_number}: checksum mismatch")
+        trims[topic_number] = up_to
+    return trims
+
+
+def unfinished_trims(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, int]:
+    """Those of `trims` that left rows behind."""
+    query = "SELECT 1 FROM messages WHERE topic_number = ? AND last_sequence < ? LIMIT 1"
+    return {topic: up_to for topic, up_to in trims.items() if connection.execute(query, (topic, up_to)).fetchone()}
+
+
+class Recovery:
+    """One pass over the journal.
+
+    Args:
+        path: the file, for error texts.
+        connection: to read it; not used by anybody else meanwhile.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        self._trims: dict[int, int] = {}
+        self._last: dict[int, int] = {}  # sequence by topic
+        # the rows of the journal row at hand, by topic: batches that share one are decoded once
+        self._decoded: dict[int, tuple[int, int, list[Message]]] = {}
+
+    def facts(self) -> Iterator[Fact]:
+        """Every fact, in order.
+
+        Raises:
+            StoreRefused: the file is damaged.
+        """
+        try:
+            self._trims = read_trims(self._connection)
+            self._check_pages()
+            yield from self._journal()
+            self._check_end()
+        except DAMAGE as error:
+            raise StoreRefused(
+                f"{self._path} is damaged, and was left as it is ({error}): restore it from a backup, "
+                "or choose another data directory"
+            ) from error
+
+    def _journal(self) -> Iterator[Fact]:
+        expected = 1
+        for position, checksum, body in self._connection.execute(
+            "SELECT position, checksum, body FROM journal ORDER BY position"
+        ):
+            if position != expected:
+                raise Damaged(f"journal row {expected} is missing")
+            try:
+                facts = decode_facts(body, checksum)
+            except Damaged as error:
+                raise Damaged(f"journal row {position}: {error}") from error
+            self._decoded.clear()
+            for fact in facts:
+                yield self._restored(fact) if type(fact) is MessagesPublished else fact
+            expected += 1
+
+    def _check_pages(self) -> None:
+        """Rows at the end of the journal would not be missed if a page had forgotten them."""
+        (found,) = self._connection.execute("PRAGMA quick_check('journal')").fetchone()
+        if found != b"ok":
+            raise Damaged(" ".join(found.decode(errors="replace").split()))
+
+    def _check_end(self) -> None:
+        """Nor would they if the whole journal were that of an earlier time."""
+        for topic_number, last in self._connection.execute(
+            "SELECT topic_number, max(last_sequence) FROM messages GROUP BY topic_number"
+        ):
+            if last > self._last.get(topic_number, 0):
+                raise Damaged(f"the journal does not know message {last} of topic {topic_number}")
+
+    def _restored(self, fact: MessagesPublished) -> MessagesPublished:
+        """The fact with its messages."""
+        first, last = fact.first_sequence, fact.last_sequence
+        if first == 0:
+            return fact
+        self._last[fact.topic_number] = last
+        first = max(first, self._trims.get(fact.topic_number, 0))
+        messages = self._messages(fact.topic_number, first, last) if first <= last else []
+        return msgspec.structs.replace(fact, messages=messages)
+
+    def _messages(self, topic_number: int, first: int, last: int) -> list[Message]:
+        """All of [first, last], which are in one row. Raises: Damaged."""
+        row_first, row_last, messages = self._decoded.get(topic_number, (1, 0, []))
+        if not row_first <= first <= last <= row_last:
+            row_first, row_last, messages = self._decoded[topic_number] = self._decode(topic_number, first, last)
+        return messages[first - row_first : last - row_first + 1]
+
+    def _decode(self, topic_number: int, first: int, last: int) -> tuple[int, int, list[Message]]:
+        what = f"messages {first} to {last} of topic {topic_number}"
+        row = self._connection.execute(_ROWS + " LIMIT 1", (topic_number, first)).fetchone()
+        if row is None or not row[0] <= first <= last <= row[1]:
+            raise Damaged(f"{what} are missing")
+        try:
+            return row[0], row[1], decode_messages(*row)
+        except Damaged as error:
+            raise Damaged(f"{what}: {error}") from error

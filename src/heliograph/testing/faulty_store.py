@@ -1,0 +1,117 @@
+"""A store that fails when it is told to: how brokers and doors behave when nothing can be committed."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator, Sequence
+
+from heliograph.engine.facts import Fact
+from heliograph.engine.message import Message
+from heliograph.store.protocol import Commit, Store
+
+
+class FaultyStore:
+    """A `Store` around another one, which it keeps from committing.
+
+    It fails as the SQLite store does: the facts of a failed commit are kept, in order, and reach the inner store before
+    anything newer.
+
+    Args:
+        inner: the store that keeps things.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self._lock = threading.RLock()
+        self._failures_left = 0
+        self._error: Exception = OSError(errno.ENOSPC, "No space left on device")
+        self._failing: Exception | None = None
+        self._held: Commit | None = None
+        self._waiting: list[Sequence[Fact]] = []
+
+    # ── the switches ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fail_next(self, commits: int = 1, error: Exception | None = None) -> None:
+        """Let the next `commits` attempts to commit fail, with `error` or else as on a full disk. Each append is an
+        attempt, and so is `retry()`."""
+        with self._lock:
+            self._failures_left = commits
+            if error is not None:
+                self._error = error
+
+    def retry(self) -> None:
+        """Try to commit what was kept, as the SQLite store does by itself after a moment."""
+        with self._lock:
+            self._attempt()
+
+    def hold(self) -> None:
+        """Begin a commit that does not end: what is appended waits for `release()`."""
+        with self._lock:
+            self._held = self._held or Commit()
+
+    def release(self) -> None:
+        """Let the commit that `hold()` began end: durable, or failed if a failure was ordered."""
+        with self._lock:
+            held, self._held = self._held, None
+            if held is None:
+                return
+            inner = self._attempt()
+        if inner is None:
+            held.finish(self._failing)
+        else:
+            inner.add_done_callback(lambda: held.finish(inner.error))
+
+    # ── the store ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def failing(self) -> Exception | None:
+        """See `Store.failing`."""
+        return self._failing or self.inner.failing
+
+    def recover(self) -> Iterator[Fact]:
+        """See `Store.recover`."""
+        return self.inner.recover()
+
+    def append(self, facts: Sequence[Fact]) -> Commit:
+        """See `Store.append`."""
+        with self._lock:
+            if facts:
+                self._waiting.append(facts)
+            if self._held is not None:
+                return self._held
+            inner = self._attempt() if facts else None if self._failing else self.inner.append(())
+            if inner is not None:
+                return inner
+            commit = Commit()
+            commit.finish(self._failing)
+            return commit
+
+    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+        """See `Store.read_log`."""
+        return self.inner.read_log(topic_number, first, last)
+
+    def log_bounds(self, topic_number: int) -> tuple[int, int]:
+        """See `Store.log_bounds`."""
+        return self.inner.log_bounds(topic_number)
+
+    def trim(self, topic_number: int, up_to: int) -> None:
+        """See `Store.trim`."""
+        self.inner.trim(topic_number, up_to)
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self.inner.close()
+
+    def _attempt(self) -> Commit | None:
+        """One attempt to commit all that waits: the inner store's commit, or None if it was made to fail."""
+        if self._failures_left > 0:
+            self._failures_left -= 1
+            self._failing = self._error
+            return None
+        self._failing = None
+        waiting, self._waiting = self._waiting, []
+        commit = self.inner.append(())
+        for facts in waiting:
+            commit = self.inner.append(facts)
+        return commit

@@ -1,0 +1,116 @@
+"""A topic's log as Arrow record batches: one constant schema, built a column at a time.
+
+The server's log door writes these batches, the Spark source reads them. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
+from operator import attrgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from heliograph.engine.message import Message
+
+MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""The last eight bytes of a whole stream. A reader that does not see them has lost rows: Arrow's own readers take a
+stream that just ends for a whole one."""
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("sequence", pa.int64()),
+        ("message_id", pa.string()),
+        ("ordering_key", pa.string()),
+        ("attributes", pa.map_(pa.string(), pa.string())),
+        ("data", pa.binary()),
+        ("publish_time", pa.timestamp("us", tz="UTC")),
+        ("publish_time_ns", pa.int64()),
+    ]
+)
+"""Every column that there is. `publish_time` is what tables understand, in microseconds; `publish_time_ns` is the whole
+truth, in nanoseconds since the epoch, so that an archived message can be published again as it was."""
+
+_SEQUENCE_DIGITS = 12
+"""See `heliograph.engine.message.SEQUENCES_PER_TOPIC`."""
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The schema with these columns, in this order.
+
+    Raises:
+        KeyError: there is no such column.
+    """
+    return pa.schema([SCHEMA.field(column) for column in columns])
+
+
+def record_batch(topic: str, topic_number: int, messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
+    """Messages of one topic as a record batch.
+
+    Args:
+        topic: its full name.
+        topic_number: the broker's number of it, at least 1; message ids begin with it.
+        messages: in the order of the log.
+        schema: from `schema_of`.
+    """
+    columns = _Columns(topic, topic_number, messages)
+    return pa.RecordBatch.from_arrays([_BUILDERS[name](columns) for name in schema.names], schema=schema)
+
+
+class _Columns:
+    """The columns of some messages, each built on demand and in C where possible."""
+
+    def __init__(self, topic: str, topic_number: int, messages: Sequence[Message]) -> None:
+        self._topic = topic
+        self._topic_number = topic_number
+        self._messages = messages
+
+    def _plain(self, field: str, kind: pa.DataType) -> pa.Array:
+        return pa.array(list(map(attrgetter(field), self._messages)), kind)
+
+    def topic(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._topic, pa.string()), len(self._messages))
+
+    def sequence(self) -> pa.Array:
+        return self._plain("sequence", pa.int64())
+
+    def message_id(self) -> pa.Array:
+        digits = pc.utf8_lpad(self.sequence().cast(pa.string()), _SEQUENCE_DIGITS, "0")
+        return pc.binary_join_element_wise(str(self._topic_number), digits, "")
+
+    def ordering_key(self) -> pa.Array:
+        return self._plain("ordering_key", pa.string())
+
+    def attributes(self) -> pa.Array:
+        maps = list(map(attrgetter("attributes"), self._messages))
+        offsets = pa.array(list(accumulate(map(len, maps), initial=0)), pa.int32())
+        keys = pa.array(list(chain.from_iterable(maps)), pa.string())
+        values = pa.array(list(chain.from_iterable(map(dict.values, maps))), pa.string())
+        return pa.MapArray.from_arrays(offsets, keys, values)
+
+    def data(self) -> pa.Array:
+        return self._plain("data", pa.binary())
+
+    def publish_time(self) -> pa.Array:
+        microseconds = pc.divide(self.publish_time_ns(), 1_000)
+        return microseconds.cast(pa.timestamp("us", tz="UTC"))
+
+    def publish_time_ns(self) -> pa.Array:
+        return self._plain("publish_time_ns", pa.int64())
+
+
+_BUILDERS: dict[str, Callable[[_Columns], pa.Array]] = {name: getattr(_Columns, name) for name in SCHEMA.names}
+
+
+def stream_start(schema: pa.Schema) -> bytes:
+    """The first bytes of an Arrow stream of this schema; serialized record batches follow, then `END_OF_STREAM`."""
+    return bytes(schema.serialize().to_pybytes())
+
+
+def stream_part(batch: pa.RecordBatch) -> bytes:
+    """A record batch as it stands in an Arrow stream."""
+    return bytes(batch.serialize().to_pybytes())

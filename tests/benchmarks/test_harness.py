@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness import Load, Scale, Suite, compare, measure
+from benchmarks.report import short
+
+ROOT = Path(__file__).parents[2]
+
+
+def suite_of_two() -> Suite:
+    suite = Suite()
+
+    @suite.scenario(batch=(1, 10))
+    def slow(scale: Scale, *, batch: int) -> Iterator[Load]:
+        yield Load(lambda: {"calls": 3.0}, operations=scale.count(100, multiple_of=batch))
+
+    @suite.scenario(peer="slow", batch=(1, 10), extra=("a",))
+    def quick(scale: Scale, *, batch: int, extra: str) -> Iterator[Load]:
+        yield Load(lambda: None, operations=100)
+
+    return suite
+
+
+def names(suite: Suite, pattern: str) -> list[str]:
+    return [scenario.name for scenario in suite.matching(pattern)]
+
+
+def test_parameters_are_in_the_names() -> None:
+    assert names(suite_of_two(), "slow") == ["slow[batch=1]", "slow[batch=10]"]
+
+
+def test_a_chosen_scenario_brings_its_peer() -> None:
+    assert names(suite_of_two(), "quick[batch=10,") == ["slow[batch=10]", "quick[batch=10,extra=a]"]
+
+
+def test_warm_ups_do_not_count() -> None:
+    suite = suite_of_two()
+    result = measure(suite.matching("slow[batch=1]")[0], Scale(warmups=1, repetitions=2))
+    assert (len(result.seconds), result.operations, result.figures["calls"].median) == (2, 100, 3.0)
+
+
+def test_a_ratio_is_to_the_peer_of_the_same_run() -> None:
+    suite = suite_of_two()
+    scenarios = suite.matching("batch=10")
+    results = [measure(scenario, Scale(warmups=0, repetitions=1)) for scenario in scenarios]
+    compare(suite, scenarios, results)
+    slow, quick = results
+    assert (slow.peer, quick.peer) == (None, "slow[batch=10]")
+    assert quick.ratio == pytest.approx(quick.per_second.median / slow.per_second.median, abs=0.001)
+
+
+def test_counts_stay_multiples_at_every_scale() -> None:
+    assert [Scale(divisor=divisor).count(1_000, multiple_of=100) for divisor in (1, 3, 100)] == [1000, 300, 100]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.2384, "0.238"), (25, "25"), (26.34, "26.3"), (4210, "4,210"), (252_756, "253k"), (3_212_833, "3.21M")],
+)
+def test_figures_have_three_digits(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_a_run_writes_results_with_the_machine_they_are_from(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--quick", "--repetitions", "1", "--only", "engine_", "--json", path],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    report = json.loads(path.read_text())
+    assert report["machine"]["cores"] >= 1
+    assert {result["group"] for result in report["results"]} == {"in_process"}
+    assert report["failed"] == {}

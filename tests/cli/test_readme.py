@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.conftest import SECONDS_MAX, Start
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_readmes_example_says_what_the_readme_says(serve: Start) -> None:
+    found = re.search(r"<<'END'\n(.+?)END\n(.+?)```", README.read_text(), re.DOTALL)
+    assert found is not None
+    program, output = found.groups()
+    server = serve("--store", "memory")
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{server.port}"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+    assert (ran.stdout, ran.returncode) == (output, 0), ran.stderr

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, Start
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def the_one_line(ran: subprocess.CompletedProcess[str]) -> str:
+    """What a command that failed says: one line, on standard error."""
+    assert ran.stdout == ""
+    assert len(lines(ran.stderr)) == 1, ran.stderr
+    return lines(ran.stderr)[0]
+
+
+def test_the_readiness_line_names_the_port_that_answers(serve: Start) -> None:
+    server = serve("--store", "memory")
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("GET", "/healthz")
+    status = connection.getresponse().status
+    connection.close()
+    assert status == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(serve: Start, number: signal.Signals) -> None:
+    server = serve("--store", "memory")
+    code, out, _ = server.stop(number)
+    assert (code, out) == (0, "")
+
+
+def test_it_says_where_the_data_are(serve: Start, tmp_path: Path) -> None:
+    server = serve("--data-dir", "data")
+    _, _, err = server.stop(signal.SIGTERM)
+    assert err.endswith(f"keeping data in {tmp_path / 'data'}\n")
+
+
+def test_without_a_directory_named_the_data_are_in_heliograph_data(serve: Start, tmp_path: Path) -> None:
+    serve().stop(signal.SIGTERM)
+    assert [path.name for path in tmp_path.iterdir()] == ["heliograph-data"]
+
+
+def test_a_memory_store_leaves_nothing_behind(serve: Start, tmp_path: Path) -> None:
+    serve("--store", "memory").stop(signal.SIGTERM)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_others_reach_is_warned_of(serve: Start) -> None:
+    server = serve("--store", "memory", "--host", "0.0.0.0")
+    _, _, err = server.stop(signal.SIGTERM)
+    assert "0.0.0.0 is reachable from other machines" in err
+
+
+def test_a_taken_port_is_one_line_and_nothing_is_written(heliograph: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        ran = heliograph("serve", "--port", str(port))
+    assert ran.returncode == 3
+    assert the_one_line(ran) == (
+        f"heliograph: port {port} on 127.0.0.1 is taken: end the program that uses it, or choose another with --port "
+        "(0 = a free one)"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_of_another_machine_is_one_line(heliograph: Run) -> None:
+    ran = heliograph("serve", "--port", "0", "--host", "192.0.2.1")  # reserved for documentation: nobody has it
+    assert ran.returncode == 3
+    assert "192.0.2.1 is not an address of this machine" in the_one_line(ran)
+
+
+def test_a_file_in_place_of_the_data_directory_is_one_line(heliograph: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    ran = heliograph("serve", "--port", "0", "--data-dir", "data")
+    assert ran.returncode == 4
+    assert the_one_line(ran) == (f"heliograph: {tmp_path / 'data'} is not a directory: choose another data directory")
+    assert (tmp_path / "data").read_text() == "mine"
+
+
+def test_a_data_directory_that_cannot_be_made_is_one_line(heliograph: Run) -> None:
+    ran = heliograph("serve", "--port", "0", "--data-dir", "/proc/heliograph-data")  # closed to root as well
+    assert ran.returncode == 4
+    assert "/proc/heliograph-data cannot be used" in the_one_line(ran)
+
+
+def test_data_of_a_newer_version_are_refused_and_left_untouched(heliograph: Run, serve: Start, tmp_path: Path) -> None:
+    serve("--data-dir", "data").stop(signal.SIGTERM)
+    file = tmp_path / "data" / "heliograph.db"
+    newer = bytearray(file.read_bytes())
+    newer[60:64] = (999).to_bytes(4, "big")  # SQLite's user_version: the format of the file
+    file.write_bytes(newer)
+    ran = heliograph("serve", "--port", "0", "--data-dir", "data")
+    assert ran.returncode == 4
+    assert "was made by a newer Heliograph" in the_one_line(ran)
+    assert file.read_bytes() == newer
+
+
+def test_somebody_elses_file_is_refused_and_left_untouched(heliograph: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data" / "heliograph.db"
+    file.write_bytes(b"not a database at all" * 100)
+    ran = heliograph("serve", "--port", "0", "--data-dir", "data")
+    assert ran.returncode == 4
+    assert "is not a Heliograph store" in the_one_line(ran)
+    assert file.read_bytes() == b"not a database at all" * 100
+
+
+def test_a_data_directory_in_use_is_one_line(heliograph: Run, serve: Start) -> None:
+    serve("--data-dir", "data")
+    ran = heliograph("serve", "--port", "0", "--data-dir", "data")
+    assert ran.returncode == 4
+    assert "is in use by another broker" in the_one_line(ran)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--port", "70000"), ("--store", "tape"), ("--store", "memory", "--data-dir", "data"), ("--no-such-option",)],
+)
+def test_wrong_usage_has_its_own_exit_code(heliograph: Run, arguments: tuple[str, ...]) -> None:
+    assert heliograph("serve", *arguments).returncode == 2

@@ -1,0 +1,271 @@
+"""What every store does."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from heliograph.engine.dead_letter import DeadLetterPolicy, DeadLetterReason
+from heliograph.engine.facts import (
+    DeadLettersForwarded,
+    DeadLettersPurged,
+    Fact,
+    LeasesExtended,
+    MessagesDeadLettered,
+    MessagesDropped,
+    MessagesLeased,
+    MessagesPublished,
+    MessagesPurged,
+    MessagesReturned,
+    ReturnCause,
+    SubscriptionCreated,
+    SubscriptionDeleted,
+    TopicCreated,
+    TopicDeleted,
+)
+from heliograph.engine.message import Extras, Message
+from heliograph.engine.retry import RetryPolicy
+from heliograph.engine.settings import Capacity, SubscriptionSettings, TopicSettings
+from heliograph.errors import Unavailable
+from heliograph.store.protocol import Store
+from tests.store.conftest import Reopen
+from tests.store.facts import acknowledged, committed, messages, published, put, recovered, sequences
+
+RICH_SETTINGS = SubscriptionSettings(
+    enable_message_ordering=True,
+    retry_policy=RetryPolicy(10, 600, (1, 2, 3)),
+    dead_letter_policy=DeadLetterPolicy("dead", 5),
+    capacity=Capacity(10_000, 100, refuse=True),
+    filter='attributes.a = "ü"',
+    labels={"a": "b"},
+    resource=b"\x00\xff",
+)
+
+FACTS: list[Fact] = [
+    TopicCreated("t1", 1, TopicSettings(5, {"team": "x"}, b"\x01"), 10**18),
+    SubscriptionCreated("s", 1, "t1", RICH_SETTINGS, 10**18 + 1),
+    MessagesDropped("s", [1]),
+    MessagesLeased("s", 1, [2, 3], 10**18, 10**18 + 10, "consumer"),
+    LeasesExtended("s", 1, [2], 10**18 + 20),
+    acknowledged(2),
+    MessagesReturned("s", [3], [0], ReturnCause.RELEASED),
+    MessagesDeadLettered("s", [3], DeadLetterReason.TTL_EXPIRED, 10**18, None),
+    MessagesDeadLettered("s", [4], DeadLetterReason.EXPLICIT_NACK, 10**18, ReturnCause.NACKED),
+    DeadLettersForwarded("s", [3]),
+    DeadLettersPurged("s", [4]),
+    MessagesPurged("s", [5]),
+    SubscriptionDeleted("s"),
+    TopicDeleted("t1", clears_backlog=True),
+]
+
+
+def test_every_fact_comes_back_in_order_after_a_restart(reopen: Reopen) -> None:
+    store = reopen()
+    for fact in FACTS:
+        store.append([fact])
+    assert list(reopen().recover()) == FACTS
+
+
+def test_published_messages_come_back_in_their_place(reopen: Reopen) -> None:
+    store = reopen()
+    store.append([published(1, 2), acknowledged(1)])
+    store.append([published(3, 3), published(1, 200, topic_number=2), acknowledged(2, 3)])
+    store.append([published(4, 300), published(301, 301)])
+    assert list(reopen().recover()) == [
+        recovered(1, 2),
+        acknowledged(1),
+        recovered(3, 3),
+        recovered(1, 200, topic_number=2),
+        acknowledged(2, 3),
+        recovered(4, 300),
+        recovered(301, 301),
+    ]
+
+
+def test_every_part_of_a_message_comes_back(reopen: Reopen) -> None:
+    store = reopen()
+    rich = Message(1, 10**18, b"\x00\xff" * 3, {"ü": "ö", "b": ""}, "key", Extras(9, 1, 2, 3, "text/plain"))
+    store.append([MessagesPublished("t1", 1, [rich])])
+    assert list(reopen().recover()) == [MessagesPublished("t1", 1, [rich], 1, 1)]
+
+
+def test_an_append_of_no_facts_waits_for_those_before(store: Store) -> None:
+    store.append([published(1, 3)])
+    assert committed(store.append([]))
+    assert sequences(store, 1, 3) == [1, 2, 3]
+
+
+def test_an_append_of_no_facts_to_an_idle_store_is_committed(store: Store) -> None:
+    assert store.append([]).done
+
+
+def test_a_publication_without_messages_is_kept_as_it_is(reopen: Reopen) -> None:
+    put(reopen(), MessagesPublished("t1", 1, []))
+    assert list(reopen().recover()) == [MessagesPublished("t1", 1, [])]
+
+
+def test_appends_go_on_after_a_restart(reopen: Reopen) -> None:
+    put(reopen(), published(1, 2))
+    store = reopen()
+    assert list(store.recover()) == [recovered(1, 2)]
+    put(store, published(3, 4))
+    assert sequences(store, 1, 10) == [1, 2, 3, 4]
+    assert list(reopen().recover()) == [recovered(1, 2), recovered(3, 4)]
+
+
+# ── the log ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_read_log_gives_whole_messages(store: Store) -> None:
+    put(store, published(1, 3))
+    assert [message for batch in store.read_log(1, 1, 3) for message in batch] == messages(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(1, 1000), (1, 1), (100, 101), (101, 101), (150, 160), (199, 202), (500, 2000), (-5, 3)]
+)
+def test_read_log_cuts_batches_exactly(store: Store, first: int, last: int) -> None:
+    for start in range(1, 1000, 100):
+        store.append([published(start, start + 99)])
+    store.append([])
+    put(store, published(1, 7, topic_number=2))
+    assert sequences(store, first, last) == list(range(max(first, 1), min(last, 1000) + 1))
+
+
+def test_read_log_gives_nothing_outside(store: Store) -> None:
+    put(store, published(1, 3))
+    assert [sequences(store, 4, 9), sequences(store, 3, 2), sequences(store, 1, 3, topic_number=7)] == [[], [], []]
+
+
+def test_read_log_crosses_its_own_batches(store: Store) -> None:
+    for sequence in range(1, 2501):
+        store.append([published(sequence, sequence)])
+    put(store, published(2501, 2600))
+    assert sequences(store, 1, 9999) == list(range(1, 2601))
+
+
+def test_read_log_never_gives_an_empty_batch(store: Store) -> None:
+    put(store, published(1, 10), published(11, 20))
+    assert [] not in list(store.read_log(1, 5, 15))
+
+
+def test_log_bounds_of_an_unknown_topic(store: Store) -> None:
+    assert store.log_bounds(1) == (1, 0)
+
+
+def test_log_bounds_tell_the_first_and_last_sequence(store: Store) -> None:
+    put(store, published(1, 3), published(1, 9, topic_number=2), published(4, 8))
+    assert store.log_bounds(1) == (1, 8)
+
+
+def test_read_log_beside_appends(store: Store) -> None:
+    """Readers on other threads see a prefix without holes while messages are appended."""
+    wrong: list[list[int]] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen = sequences(store, 1, 10**9)
+            if seen != list(range(1, len(seen) + 1)):
+                wrong.append(seen)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for start in range(1, 1001, 10):
+        store.append([published(start, start + 9)])
+    put(store, published(1001, 1001))
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+    assert len(sequences(store, 1, 10**9)) == 1001
+
+
+# ── trim ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def trimmed(reopen: Reopen) -> Store:
+    store = reopen()
+    put(store, published(1, 100), published(101, 200), published(201, 201), published(1, 5, topic_number=2))
+    store.trim(1, 151)
+    return store
+
+
+def test_trimmed_messages_are_read_no_more(trimmed: Store) -> None:
+    assert sequences(trimmed, 1, 999) == list(range(151, 202))
+
+
+def test_log_bounds_after_a_trim(trimmed: Store) -> None:
+    assert trimmed.log_bounds(1) == (151, 201)
+
+
+def test_a_trim_touches_no_other_topic(trimmed: Store) -> None:
+    assert sequences(trimmed, 1, 9, topic_number=2) == [1, 2, 3, 4, 5]
+
+
+def test_a_trim_never_goes_back(trimmed: Store) -> None:
+    trimmed.trim(1, 10)
+    assert trimmed.log_bounds(1) == (151, 201)
+
+
+def test_a_trimmed_log_grows_on(trimmed: Store) -> None:
+    put(trimmed, published(202, 210))
+    assert sequences(trimmed, 1, 999) == list(range(151, 211))
+
+
+def test_a_log_trimmed_altogether_is_empty_and_grows_on(trimmed: Store) -> None:
+    trimmed.trim(1, 202)
+    assert (trimmed.log_bounds(1), sequences(trimmed, 1, 999)) == ((1, 0), [])
+    put(trimmed, published(202, 203))
+    assert (trimmed.log_bounds(1), sequences(trimmed, 1, 999)) == ((202, 203), [202, 203])
+
+
+def test_recovery_gives_the_survivors_and_tells_what_was_published(trimmed: Store, reopen: Reopen) -> None:
+    assert list(reopen().recover()) == [
+        recovered(1, 100, kept_from=101),
+        recovered(101, 200, kept_from=151),
+        recovered(201, 201),
+        recovered(1, 5, topic_number=2),
+    ]
+
+
+def test_a_trim_holds_after_a_restart(trimmed: Store, reopen: Reopen) -> None:
+    store = reopen()
+    list(store.recover())
+    assert (store.log_bounds(1), sequences(store, 1, 160)) == ((151, 201), list(range(151, 161)))
+
+
+# ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_close_commits_what_is_queued(reopen: Reopen) -> None:
+    store = reopen()
+    commits = [store.append([acknowledged(number)]) for number in range(100)]
+    store.close()
+    assert all(commit.done and commit.error is None for commit in commits)
+
+
+def test_close_is_idempotent(store: Store) -> None:
+    store.close()
+    store.close()
+
+
+def test_a_closed_store_is_unavailable(store: Store) -> None:
+    put(store, published(1, 1))
+    store.close()
+    with pytest.raises(Unavailable, match="closed"):
+        store.append([acknowledged(1)])
+    with pytest.raises(Unavailable, match="closed"):
+        list(store.read_log(1, 1, 1))
+    with pytest.raises(Unavailable, match="closed"):
+        store.log_bounds(1)
+    with pytest.raises(Unavailable, match="closed"):
+        store.trim(1, 2)
+
+
+def test_a_store_that_works_is_not_failing(store: Store) -> None:
+    put(store, published(1, 1))
+    assert store.failing is None

@@ -1,0 +1,133 @@
+"""Any sequence of operations on a store, against a model in a few lines."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from heliograph.engine.facts import Fact, MessagesPublished
+from heliograph.engine.message import Message
+from heliograph.store import rows, sqlite_file, sqlite_reader
+from heliograph.store.memory import MemoryStore
+from heliograph.store.protocol import Store
+from heliograph.store.sqlite import SqliteStore
+from tests.store.facts import acknowledged, committed, published, recovered
+
+TOPICS = st.integers(1, 3)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Publishes, other facts, trims and restarts in any order."""
+
+    store: Store
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: list[Fact] = []
+        self.next: dict[int, int] = {1: 1, 2: 1, 3: 1}
+        self.trimmed: dict[int, int] = {1: 1, 2: 1, 3: 1}
+
+    def open(self) -> Store:
+        raise NotImplementedError
+
+    @initialize()
+    def begin(self) -> None:
+        self.store = self.open()
+
+    @rule(batches=st.lists(st.tuples(TOPICS, st.integers(1, 90), st.booleans()), max_size=8), waits=st.booleans())
+    def append(self, batches: list[tuple[int, int, bool]], waits: bool) -> None:
+        facts: list[Fact] = []
+        for topic, size, acknowledges in batches:
+            first, last = self.next[topic], self.next[topic] + size - 1
+            facts.append(published(first, last, topic_number=topic))
+            self.next[topic] = last + 1
+            if acknowledges:
+                facts.append(acknowledged(first, last))
+        self.facts += facts
+        commit = self.store.append(facts)
+        if waits:
+            assert committed(commit)
+
+    @rule(topic=TOPICS, share=st.floats(0, 1))
+    def trim(self, topic: int, share: float) -> None:
+        up_to = round(1 + (self.next[topic] - 1) * share)
+        self.store.trim(topic, up_to)
+        self.trimmed[topic] = max(self.trimmed[topic], up_to)
+
+    @rule(topic=TOPICS, first=st.integers(0, 300), size=st.integers(0, 300))
+    def read(self, topic: int, first: int, size: int) -> None:
+        assert committed(self.store.append([]))
+        expected = list(range(max(first, self.trimmed[topic]), min(first + size, self.next[topic])))
+        assert [message.sequence for message in self._read(topic, first, first + size - 1)] == expected
+
+    def _read(self, topic: int, first: int, last: int) -> list[Message]:
+        return [message for batch in self.store.read_log(topic, first, last) for message in batch]
+
+    @rule()
+    def restart(self) -> None:
+        self.store.close()
+        self.store = self.open()
+        assert list(self.store.recover()) == [self._expected(fact) for fact in self.facts]
+
+    def _expected(self, fact: Fact) -> Fact:
+        if type(fact) is not MessagesPublished:
+            return fact
+        topic = fact.topic_number
+        first, last = fact.messages[0].sequence, fact.messages[-1].sequence
+        return recovered(first, last, topic_number=topic, kept_from=self.trimmed[topic])
+
+    @invariant()
+    def bounds(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert committed(self.store.append([]))
+        for topic, end in self.next.items():
+            expected = (self.trimmed[topic], end - 1) if self.trimmed[topic] < end else (1, 0)
+            assert self.store.log_bounds(topic) == expected
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+
+
+class MemoryMachine(StoreMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = MemoryStore(keep_facts=True)
+
+    def open(self) -> Store:
+        list(self.memory.recover())
+        return self.memory
+
+
+class SqliteMachine(StoreMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+
+    def open(self) -> Store:
+        return SqliteStore(Path(self.directory.name), durability="none", trim_delay_seconds=0.0)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.directory.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that every cut happens within a few messages."""
+    monkeypatch.setattr(rows, "GROUP_BYTES_MAX", 3_000)
+    monkeypatch.setattr(rows, "SHARED_ROW_MESSAGES_MAX", 64)
+    monkeypatch.setattr(sqlite_file, "TRIMMED_ROWS_MAX", 2)
+    monkeypatch.setattr(sqlite_reader, "READ_ROWS", 3)
+
+
+TestMemory = pytest.mark.usefixtures("small_bounds")(MemoryMachine.TestCase)
+TestSqlite = pytest.mark.usefixtures("small_bounds")(SqliteMachine.TestCase)
+TestMemory.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestSqlite.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
