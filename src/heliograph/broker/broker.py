@@ -339,9 +339,6 @@ class LocalBroker:
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def now_ns(self) -> int:
-        return self._clock.now_ns()
-
     def current_ack_id(self, subscription: str, message_id: str) -> str:
         with self._lock:
             return self._engine.current_ack_id(subscription, message_id, self._now_ns())

@@ -129,9 +129,6 @@ class Broker(Protocol):
     def subscription_of(self, ack_id: str) -> str:
         """The subscription that an ack id belongs to. Raises: InvalidAckId (malformed, or the subscription is gone)."""
 
-    def now_ns(self) -> int:
-        """The broker's time, on which leases end: nanoseconds since the epoch."""
-
     def current_ack_id(self, subscription: str, message_id: str) -> str:
         """The ack id of the current lease on a message. Raises: MessageNotFound (nobody holds it)."""
 

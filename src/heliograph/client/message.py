@@ -142,7 +142,8 @@ class Message:
     # ── to be done with it ──────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self) -> None:
-        """It is done, and will not be delivered again (BR-002). Nothing happens if it was settled, or its lease has ended.
+        """It is done, and will not be delivered again (BR-002). Nothing happens if it was settled before, or its lease
+        has ended.
 
         Raises:
             InvalidAckId: the ack id is of another subscription, or of none.

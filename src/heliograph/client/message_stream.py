@@ -1,7 +1,7 @@
 """The stream of spec 001: messages to a subscription's listeners as they come, within the bounds of flow control.
 
-It is driven by events and never polls: the broker tells when there may be messages, an acknowledgement when there may be
-room, and either schedules one turn (`_turn`) on the event loop. Everything but `wake` runs in the loop's thread.
+It is driven by events and never polls: the broker tells when there may be messages, an acknowledgement when there may
+be room, and either schedules one turn (`_turn`) on the event loop. Everything but `wake` runs in the loop's thread.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class MessageStream:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0  # where the loop runs
         self._context = contextvars.Context()
-        self._is_pulling = False
+        self._in_turn = self._is_pulling = False
+        self._look = False  # the broker told of something: if nothing comes of it, the subscription may be gone
 
     @property
     def options(self) -> SubscriberOptions:
@@ -108,7 +109,9 @@ class MessageStream:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise FailedPrecondition("A subscription is opened where an event loop runs: in an async function") from None
+            raise FailedPrecondition(
+                "A subscription is opened where an event loop runs: in an async function"
+            ) from None
         if self._state is not _State.IDLE and self._loop is not None and self._loop.is_closed():
             self._abandon()
         if self._state is _State.STOPPING:
@@ -123,8 +126,8 @@ class MessageStream:
         self._stopped = loop.create_future()
         self._scheduled, self._failures = False, 0
         self._state = _State.RUNNING
-        self._watch = self._subscription.queue.broker.watch(self._subscription.name, self.wake)
-        self._outstanding.watch(self.wake)
+        self._watch = self._subscription.queue.broker.watch(self._subscription.name, self._told)
+        self._outstanding.watch(self._settled)
         self.wake()
 
     def _check_subscription(self) -> None:
@@ -154,7 +157,7 @@ class MessageStream:
     def _end(self) -> None:
         """The stop is complete."""
         self._state = _State.IDLE
-        self._outstanding.unwatch(self.wake)
+        self._outstanding.unwatch(self._settled)
         if self._watch is not None:
             self._watch.close()
         assert self._stopped is not None
@@ -188,8 +191,6 @@ class MessageStream:
         if self._scheduled or self._state is _State.IDLE:
             return
         at_home = threading.get_ident() == self._thread
-        if at_home and self._is_pulling:
-            return  # what our own pull stirs up, it sees itself
         self._scheduled = True
         assert self._loop is not None
         try:
@@ -201,11 +202,22 @@ class MessageStream:
         except RuntimeError:
             self._abandon()
 
+    def _told(self) -> None:
+        """The broker's call: there may be messages, or no subscription any more."""
+        self._look = True
+        if not self._is_pulling or threading.get_ident() != self._thread:  # what a pull stirs up, it sees itself
+            self.wake()
+
+    def _settled(self) -> None:
+        """A message was settled: there may be room, and the broker is to be told."""
+        if not self._in_turn or threading.get_ident() != self._thread:  # a turn sees to it at its end
+            self.wake()
+
     def _abandon(self) -> None:
         """The loop was closed with the stream open: nobody is left to deliver to. Leases end by themselves."""
         self._state = _State.IDLE
         self._scheduled = False
-        self._outstanding.unwatch(self.wake)
+        self._outstanding.unwatch(self._settled)
         if self._watch is not None:
             self._watch.close()
 
@@ -215,12 +227,14 @@ class MessageStream:
         self._thread = threading.get_ident()
         if self._outstanding.expire() and self._buffer:
             self._buffer = deque(message for message in self._buffer if self._outstanding.holds(message))
+        self._in_turn = True
         try:
             if self._buffer:
                 self._dispatch()
             if self._state is _State.RUNNING and len(self._buffer) <= self._options.streaming_options.high_water_mark:
                 self._pull()
         finally:
+            self._in_turn = False
             if self._buffer:
                 self.wake()
         if self._outstanding.is_pending and not self._scheduled:
@@ -286,7 +300,8 @@ class MessageStream:
             return
         self._failures = 0
         if not messages:
-            self._look_for_the_end()
+            if self._look:
+                self._look_for_the_end()
             return
         self._buffer.extend(messages)
         if self._state is not _State.RUNNING or self._paused:
@@ -296,6 +311,7 @@ class MessageStream:
 
     def _look_for_the_end(self) -> None:
         """Nothing came: perhaps because nothing can come any more."""
+        self._look = False
         try:
             detached = self._subscription.queue.broker.get_subscription(self._subscription.name).detached
         except HeliographError as error:

@@ -6,6 +6,7 @@ Any thread may settle a message. Nothing here needs an event loop.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,13 +48,23 @@ class Outstanding:
         name: of the subscription.
     """
 
-    __slots__ = ("_by_ack_id", "_earliest_ns", "_lock", "_name", "_queue", "_wakes", "bytes", "exactly_once", "is_pending")
+    __slots__ = (
+        "_by_ack_id",
+        "_earliest_ns",
+        "_lock",
+        "_name",
+        "_queue",
+        "_wakes",
+        "bytes",
+        "exactly_once",
+        "is_pending",
+    )
 
     def __init__(self, queue: MessageQueue, name: str) -> None:
         self._queue = queue
         self._name = name
         self._lock = threading.Lock()
-        self._by_ack_id: dict[str, Message] = {}
+        self._by_ack_id: dict[str | None, Message] = {}
         self._earliest_ns = _NEVER_NS  # no lease ends before
         self._wakes: tuple[Callable[[], None], ...] = ()
         self.bytes = 0
@@ -87,7 +98,7 @@ class Outstanding:
         deliver = Message._delivered
         messages = [deliver(source, self, received_ms) for source in sources]
         with self._lock:
-            self._by_ack_id.update(zip([source.ack_id for source in sources], messages, strict=True))  # type: ignore[arg-type]  # what was delivered has an ack id
+            self._by_ack_id.update((message._source.ack_id, message) for message in messages)
             self._earliest_ns = min(self._earliest_ns, earliest_ns)
             self.bytes += sum([source.size_bytes for source in sources])
         return messages
@@ -111,7 +122,7 @@ class Outstanding:
         with self._lock:
             for message in messages:
                 source = message._source
-                if self._by_ack_id.pop(source.ack_id, None) is not None:  # type: ignore[arg-type]  # as above
+                if self._by_ack_id.pop(source.ack_id, None) is not None:
                     self.bytes -= source.size_bytes
 
     def clear(self) -> None:
@@ -168,20 +179,16 @@ class Outstanding:
                 wake()
             return
         self._check_own(source)
-        try:
+        with contextlib.suppress(SubscriptionNotFound):  # then nothing is left to be acknowledged
             self._queue.broker.acknowledge(self._name, [ack_id])
-        except SubscriptionNotFound:
-            return  # nothing is left to be acknowledged
 
     def give_back(self, message: Message) -> None:
         """See `Message.nack`."""
         source = message._source
         self._check_own(source)
         self.remove([message])
-        try:
+        with contextlib.suppress(SubscriptionNotFound):  # then nothing is left to be given back
             self._queue.broker.modify_ack_deadline(self._name, [message.ack_id], 0)
-        except SubscriptionNotFound:
-            pass  # nothing is left to be given back
         self._wake()
 
     def extend(self, message: Message, seconds: float) -> None:
@@ -207,7 +214,9 @@ class Outstanding:
             stale = ack_ids
             if first:
                 self.remove([message])
-                settle = broker.acknowledge(name, ack_ids) if acknowledge else broker.modify_ack_deadline(name, ack_ids, 0)
+                settle = (
+                    broker.acknowledge(name, ack_ids) if acknowledge else broker.modify_ack_deadline(name, ack_ids, 0)
+                )
                 stale = await settle
             response = AckResponse.INVALID if stale else AckResponse.SUCCESS
         except HeliographError as error:
@@ -220,18 +229,14 @@ class Outstanding:
         if not messages:
             return
         self.remove(messages)
-        try:
+        with contextlib.suppress(HeliographError):  # then their leases end by themselves
             self._queue.broker.release(self._name, [message.ack_id for message in messages])
-        except NotFound:
-            pass  # nothing is left to be given back
 
     def settle_pending(self) -> None:
         """The broker sees to what was acknowledged so far, if no operation has made it do so."""
         self.is_pending = False
-        try:
+        with contextlib.suppress(HeliographError):  # then their messages are delivered again, or gone
             self._queue.broker.acknowledge(self._name, [])
-        except HeliographError:
-            pass  # there is nobody to tell: their messages are delivered again, or gone
 
     def _check_own(self, source: InternalMessage) -> None:
         """A message that somebody made by hand may have any ack id.

@@ -66,18 +66,18 @@ class Publisher:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise FailedPrecondition("Messages are published where an event loop runs: in an async function") from None
-        options, batch = self.options, self._batch
-        size = size_bytes(draft)
+        options, batch, size = self.options, self._batch, size_bytes(draft)
         if batch is not None and (batch.loop is not loop or batch.bytes + size > options.max_bytes):
             self._send(batch)
             batch = None
         if batch is None:
             batch = self._begin(loop)
         future: asyncio.Future[str] = loop.create_future()
-        batch.drafts.append(draft)
+        drafts = batch.drafts
+        drafts.append(draft)
         batch.futures.append(future)
         batch.bytes += size
-        if len(batch.drafts) >= options.max_messages or batch.bytes >= options.max_bytes:
+        if len(drafts) >= options.max_messages or batch.bytes >= options.max_bytes:
             self._send(batch)
         return future
 

@@ -28,9 +28,9 @@ _OPTIONS = frozenset({"project_id", "data_dir", "broker", "endpoint", "clock"})
 class PubSub:
     """Topics and subscriptions (specs 000 to 002).
 
-    Every plain `PubSub()` of a process works on the one `MessageQueue` of that process. With a `data_dir`, a `broker` or
-    a `clock` it has a broker of its own. It can be made anywhere; what is awaited needs the event loop, and belongs to
-    it. `async with PubSub() as pubsub:` closes it at the end.
+    Every plain `PubSub()` of a process works on the one `MessageQueue` of that process. With a `data_dir`, a `broker`
+    or a `clock` it has a broker of its own. It can be made anywhere; what is awaited needs the event loop, and belongs
+    to it. `async with PubSub() as pubsub:` closes it at the end.
 
     Args:
         project_id: what the project is called; names are used as they are given, whatever it is.

@@ -80,9 +80,7 @@ class Subscription(Emitter):
 
     # ── the subscription itself ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def create(
-        self, options: SubscriptionOptions | Mapping[str, Any] | None = None, **more: Any
-    ) -> Subscription:
+    async def create(self, options: SubscriptionOptions | Mapping[str, Any] | None = None, **more: Any) -> Subscription:
         """Create it; it receives what is published from now on.
 
         Args:
@@ -140,9 +138,7 @@ class Subscription(Emitter):
             raise SubscriptionNotFound(self.name)
         return self
 
-    def set_options(
-        self, options: SubscriptionOptions | Mapping[str, Any] | None = None, **more: Any
-    ) -> None:
+    def set_options(self, options: SubscriptionOptions | Mapping[str, Any] | None = None, **more: Any) -> None:
         """Change how it delivers, from the next pull on; what the subscription was created with stays as it is.
 
         Raises:

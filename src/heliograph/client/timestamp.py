@@ -56,7 +56,7 @@ class DatetimeWithNanoseconds(datetime):
         fraction = f".{self.nanosecond:09}".rstrip("0").rstrip(".")
         return f"{text}{fraction}Z"
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         if hasattr(self, "_nanosecond"):
             return type(self).from_ns, (self.timestamp_ns(),)
         return super().__reduce_ex__(protocol)

@@ -216,19 +216,17 @@ def _draft(
     more: Mapping[str, Any],
 ) -> Draft:
     """What to publish, from whichever way the caller chose."""
-    if message is None and not more:
-        if data is None and attributes:
-            data = b""
-        return checked_draft(data, attributes, ordering_key)
-    fields: dict[str, Any] = {}
-    if isinstance(message, Mapping):
-        fields = named(message, _FIELDS, "A message's fields", {})
+    if more or isinstance(message, Mapping):
+        fields = named(message, _FIELDS, "A message's fields", {}) if isinstance(message, Mapping) else {}
+        fields |= named(more, _FIELDS, "A message's fields", {})
+        data = fields.get("data") if data is None else data
+        attributes = fields.get("attributes") if attributes is None else attributes
+        ordering_key = fields.get("ordering_key") if ordering_key is None else ordering_key
     elif message is not None:
-        fields = {"data": message}
-    given = {"data": data, "attributes": attributes, "ordering_key": ordering_key}
-    fields |= {key: value for key, value in given.items() if value is not None}
-    fields |= named(more, _FIELDS, "A message's fields", {})
-    return _draft(None, fields.get("data"), fields.get("attributes"), fields.get("ordering_key"), {})
+        data = message
+    if data is None and attributes:
+        data = b""  # attributes alone are a message too
+    return checked_draft(data, attributes, ordering_key)
 
 
 __all__ = ["Topic"]

@@ -449,7 +449,8 @@ class Engine:
     def _on_messages_acknowledged(self, fact: f.MessagesAcknowledged) -> None:
         subscription = self.subscriptions[fact.subscription]
         subscription.acknowledge(fact.sequences)
-        self.woken.add(fact.subscription)  # a key's next message, or room under a flow control limit
+        if subscription.waiting:
+            self.woken.add(fact.subscription)  # a key's next message, or room under a flow control limit
 
     def modify_ack_deadline(
         self, subscription_name: str, ack_ids: Sequence[str], ack_deadline_ns: int, now_ns: int
