@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from heliograph import Message, MessageQueue
+from heliograph import Message, MessageQueue, PubSub, SimulatedClock, Subscription, Topic
 
 # The tests run in one thread, so what is going to happen happens within a few turns of the event loop.
 _TURNS_MAX = 2_000
@@ -19,6 +20,16 @@ def _fresh_queue() -> Iterator[None]:
     MessageQueue.reset_instance()
     yield
     MessageQueue.reset_instance()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test may be an async function; it has an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -62,3 +73,22 @@ class Inbox:
 
     def __len__(self) -> int:
         return len(self.messages)
+
+
+class Bench:
+    """A PubSub with topic `my-topic` and a clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.pubsub = PubSub(clock=self.clock)
+        self.topic: Topic = self.pubsub.topic("my-topic")
+
+    async def subscription(self, name: str = "my-sub", **options: object) -> Subscription:
+        """A new subscription of the topic."""
+        if not await self.topic.exists():
+            await self.topic.create()
+        return await self.topic.subscription(name, **options).create()
+
+    async def publish(self, *payloads: str, key: str | None = None) -> list[str]:
+        """One message after the other."""
+        return [await self.topic.publish_message(data=payload.encode(), ordering_key=key) for payload in payloads]

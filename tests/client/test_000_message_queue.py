@@ -220,7 +220,7 @@ def test_000_br_009_a_deadline_out_of_bounds_is_refused_and_changes_nothing(seco
     bench = Bench()
     bench.publish("a")
     (message,) = bench.pull()
-    with pytest.raises(InvalidArgument, match="^Ack deadline must be between 0 and 600 seconds$"):
+    with pytest.raises(InvalidArgument, match=r"^Ack deadline must be between 0 and 600 seconds$"):
         bench.queue.modify_ack_deadline(ack_id(message), seconds)
     bench.ack(message)
 
@@ -387,7 +387,7 @@ def test_000_br_017_a_bad_message_is_refused_with_all_that_came_with_it(name: st
 def test_000_br_017_ten_megabytes_are_allowed_and_one_byte_more_is_not() -> None:
     bench = Bench()
     bench.publish("x" * (10 * MIB))
-    with pytest.raises(MessageTooLarge, match="^Message size exceeds maximum of 10MB$") as failure:
+    with pytest.raises(MessageTooLarge, match=r"^Message size exceeds maximum of 10MB$") as failure:
         bench.publish("x" * (10 * MIB + 1))
     assert failure.value.code == 3
 

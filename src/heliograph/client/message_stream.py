@@ -157,6 +157,7 @@ class MessageStream:
     def _end(self) -> None:
         """The stop is complete."""
         self._state = _State.IDLE
+        self._cancel_retry()
         self._outstanding.unwatch(self._settled)
         if self._watch is not None:
             self._watch.close()
@@ -229,14 +230,17 @@ class MessageStream:
             self._buffer = deque(message for message in self._buffer if self._outstanding.holds(message))
         self._in_turn = True
         try:
+            pulled = self._pull()
             if self._buffer:
                 self._dispatch()
-            if self._state is _State.RUNNING and len(self._buffer) <= self._options.streaming_options.high_water_mark:
-                self._pull()
+                if not pulled:
+                    self.wake()  # there may be room to pull now
         finally:
             self._in_turn = False
             if self._buffer:
                 self.wake()
+        if self._look and not pulled and self._state is _State.RUNNING:
+            self._look_for_the_end()
         if self._outstanding.is_pending and not self._scheduled:
             self._outstanding.settle_pending()
         if self._state is _State.STOPPING:
@@ -250,25 +254,38 @@ class MessageStream:
             self._outstanding.clear()  # there are no leases any more
         if not self._outstanding and not self._pulls:
             self._end()
+        elif self._retry is None:
+            # the broker tells when leases end, but one that was closed meanwhile does not
+            assert self._loop is not None
+            self._retry = self._loop.call_later(self._outstanding.seconds_left(), self._try_again)
 
     # ── pulling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _pull(self) -> None:
+    def _may_pull(self) -> bool:
+        streaming = self._options.streaming_options
+        return (
+            self._state is _State.RUNNING
+            and not self._paused
+            and self._retry is None
+            and len(self._buffer) <= streaming.high_water_mark
+            and len(self._pulls) < streaming.max_streams
+            and bool(self._subscription.listeners("message"))  # what nobody listens to stays in the subscription
+        )
+
+    def _pull(self) -> bool:
+        """Ask the queue for messages, if there is room for them. True if it was asked."""
+        if not self._may_pull():
+            return False
         options = self._options
-        if self._paused or self._retry is not None or len(self._pulls) >= options.streaming_options.max_streams:
-            return
-        if not self._subscription.listeners("message"):
-            return  # what nobody listens to stays in the subscription
         room = self._outstanding.room(options.flow_control, self._batch)
         if not room.messages:
-            return
+            return False
         self._is_pulling = True
-        self._outstanding.is_pending = False
         try:
             reply, messages = self._outstanding.pull(room, options.ack_deadline)
         except Exception as error:
             self._failed(error)
-            return
+            return True
         finally:
             self._is_pulling = False
         if len(messages) == room.messages:
@@ -280,6 +297,7 @@ class MessageStream:
             task = self._loop.create_task(self._receive_later(reply, messages))
             self._pulls.add(task)
             task.add_done_callback(self._pulled)
+        return True
 
     def _pulled(self, task: asyncio.Task[None]) -> None:
         self._pulls.discard(task)
@@ -306,8 +324,6 @@ class MessageStream:
         self._buffer.extend(messages)
         if self._state is not _State.RUNNING or self._paused:
             self._release_buffer()
-        else:
-            self._dispatch()
 
     def _look_for_the_end(self) -> None:
         """Nothing came: perhaps because nothing can come any more."""

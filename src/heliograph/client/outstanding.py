@@ -16,6 +16,8 @@ from heliograph.client.arguments import nanoseconds
 from heliograph.client.internal_message import InternalMessage
 from heliograph.client.message import AckResponse, Message
 from heliograph.client.options import FlowControlOptions
+from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX
+from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import HeliographError, InvalidAckId, InvalidArgument, NotFound, SubscriptionNotFound
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _MILLISECOND_NS = 1_000_000
 _NEVER_NS = 2**63
+_MARGIN_SECONDS = 0.05
 
 
 class Room(NamedTuple):
@@ -114,6 +117,7 @@ class Outstanding:
             ack_deadline=ack_deadline_seconds,
             wait=False,
         )
+        self.is_pending = False  # the pull has seen to it
         reply = pulled if isinstance(pulled, Reply) else Reply(pulled)  # a list: somebody stands in for the queue
         return reply, self.add(reply.provisional, ack_deadline_seconds)
 
@@ -149,6 +153,11 @@ class Outstanding:
         ended = [message for message in messages if message._source.deadline_ns <= now_ns]
         self.remove(ended)
         return bool(ended)
+
+    def seconds_left(self) -> float:
+        """Until the first lease ends, at the earliest; a little longer than that."""
+        left_ns = self._earliest_ns - self._queue.broker.now_ns()
+        return min(max(left_ns / SECOND_NS, 0) + _MARGIN_SECONDS, ACK_DEADLINE_SECONDS_MAX)
 
     def room(self, flow_control: FlowControlOptions, wanted: int) -> Room:
         """What a pull of `wanted` messages may take (spec 001, BR-002 to BR-004)."""
