@@ -7,14 +7,17 @@ import importlib
 import sys
 import textwrap
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from benchmarks import machine
-from benchmarks.harness import FULL, QUICK, Scale, compare, described, measure
+from benchmarks.harness import FULL, QUICK, Scale, Scenario, described, measure
 from benchmarks.report import Report, print_table, write_json
 from benchmarks.scenarios import MODULES, suite
 
@@ -54,14 +57,18 @@ def main(
     report = Report(now.isoformat(timespec="seconds"), scale, machine.describe(), [], {})
     console.print(str(report.machine), highlight=False, soft_wrap=True)
     with progress.status("…") as status:
-        for place, scenario in enumerate(scenarios, 1):
-            status.update(f"{place} of {len(scenarios)}: {scenario.name}".replace("[", "\\["))
+
+        @contextmanager
+        def attempt(scenario: Scenario) -> Iterator[None]:
+            status.update(f"{scenarios.index(scenario) + 1} of {len(scenarios)}: {escape(scenario.name)}")
             try:
-                report.results.append(measure(scenario, scale))
+                yield
             except Exception as error:
                 report.failed[scenario.name] = traceback.format_exc()
                 progress.print(f"{scenario.name} failed: {_one_line(error)}", markup=False, highlight=False)
-    compare(suite, scenarios, report.results)
+
+        for group in suite.compared(scenarios):
+            report.results += measure(suite, group, scale, attempt)
     path = json or RESULTS / f"{now:%Y-%m-%dT%H%M%SZ}.json"
     write_json(report, path)
     print_table(report.results, console)

@@ -1,8 +1,8 @@
 """What a scenario is, and how it is measured.
 
 A scenario is a function with keyword parameters that prepares something, yields a `Load`, and clears up. Its parameters
-are part of its name: `engine_publish[batch=100,payload_bytes=100]`. Each is warmed up, then repeated; what counts is
-the median, and the spread says how far to believe it.
+are part of its name: `engine_publish[batch=100,payload_bytes=100]`. Each is warmed up, then repeated, in turns with
+those that it is compared with; what counts is the median, and the spread says how far to believe it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-
-RATIO_DIGITS = 3
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -105,7 +104,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct):
-    """What a scenario came to. `ratio` is its median rate over that of `peer`, measured in the same run."""
+    """What a scenario came to. `ratio` is its rate over that of `peer`, repetition by repetition."""
 
     name: str
     group: str
@@ -116,7 +115,7 @@ class Result(msgspec.Struct):
     per_second: Spread
     figures: dict[str, Spread]
     peer: str | None = None
-    ratio: float | None = None
+    ratio: Spread | None = None
 
 
 class Suite:
@@ -154,6 +153,15 @@ class Suite:
         needed = {peer for scenario in self._scenarios if scenario.name in chosen and (peer := self.peer_of(scenario))}
         return [scenario for scenario in self._scenarios if scenario.name in chosen | needed]
 
+    def compared(self, scenarios: Sequence[Scenario]) -> list[list[Scenario]]:
+        """The scenarios in groups: each peer with all that are compared with it, directly or through others."""
+        groups: dict[str, list[Scenario]] = {}
+        for scenario in scenarios:
+            group = groups.get(self.peer_of(scenario) or "", [])
+            group.append(scenario)
+            groups[scenario.name] = group
+        return [group for name, group in groups.items() if group[0].name == name]
+
     def peer_of(self, scenario: Scenario) -> str | None:
         """The name of the scenario to compare with: the peer function at the parameters that both have."""
         for other in self._scenarios:
@@ -162,44 +170,77 @@ class Suite:
         return None
 
 
-def measure(scenario: Scenario, scale: Scale) -> Result:
-    """Warm up, repeat, and take the medians."""
-    seconds: list[float] = []
-    figures: dict[str, list[float]] = {}
-    with scenario.opener(scale, **scenario.parameters) as load:
-        for repetition in range(-scale.warmups, scale.repetitions):
-            if load.prepare is not None:
-                load.prepare()
-            gc.collect()
-            start = time.perf_counter()
-            own = load.run()
-            took = time.perf_counter() - start
-            if repetition < 0:
-                continue
-            seconds.append(took)
-            for name, value in (own or {}).items():
-                figures.setdefault(name, []).append(value)
-    return Result(
-        name=scenario.name,
-        group=scenario.group,
-        parameters=scenario.parameters,
-        unit=load.unit,
-        operations=load.operations,
-        seconds=seconds,
-        per_second=Spread.of([load.operations / took for took in seconds]),
-        figures={name: Spread.of(values) for name, values in figures.items()},
-    )
+@dataclass
+class Runner:
+    """A scenario that is open, and what was measured so far."""
+
+    scenario: Scenario
+    load: Load
+    seconds: list[float] = field(default_factory=list)
+    figures: dict[str, list[float]] = field(default_factory=dict)
+
+    def run(self, *, counts: bool) -> None:
+        """Do the work once; a warm-up does not count."""
+        if self.load.prepare is not None:
+            self.load.prepare()
+        gc.collect()
+        start = time.perf_counter()
+        figures = self.load.run()
+        took = time.perf_counter() - start
+        if counts:
+            self.seconds.append(took)
+            for name, value in (figures or {}).items():
+                self.figures.setdefault(name, []).append(value)
+
+    def result(self, peer: Runner | None) -> Result:
+        """Medians and spreads."""
+        ratios = [theirs / own for own, theirs in zip(self._costs(), peer._costs(), strict=False)] if peer else []
+        return Result(
+            name=self.scenario.name,
+            group=self.scenario.group,
+            parameters=self.scenario.parameters,
+            unit=self.load.unit,
+            operations=self.load.operations,
+            seconds=self.seconds,
+            per_second=Spread.of([1 / cost for cost in self._costs()]),
+            figures={name: Spread.of(values) for name, values in self.figures.items()},
+            peer=peer.scenario.name if peer else None,
+            ratio=Spread.of(ratios) if ratios else None,
+        )
+
+    def _costs(self) -> list[float]:
+        """Seconds for one operation, of each repetition."""
+        return [seconds / self.load.operations for seconds in self.seconds]
 
 
-def compare(suite: Suite, scenarios: Sequence[Scenario], results: Sequence[Result]) -> None:
-    """Fill in the ratios against peers."""
-    medians = {result.name: result.per_second.median for result in results}
-    peers = {scenario.name: suite.peer_of(scenario) for scenario in scenarios}
-    for result in results:
-        peer = peers[result.name]
-        if peer is not None and peer in medians:
-            result.peer = peer
-            result.ratio = round(result.per_second.median / medians[peer], RATIO_DIGITS)
+Attempt = Callable[[Scenario], AbstractContextManager[object]]
+
+
+def measure(suite: Suite, scenarios: Sequence[Scenario], scale: Scale, attempt: Attempt) -> list[Result]:
+    """Measure scenarios that are compared with each other, turn by turn: a disk or a neighbour that is slow for a while
+    is so for all of them.
+
+    Args:
+        suite: knows who is whose peer.
+        scenarios: a peer comes before whatever is compared with it.
+        scale: how much to do.
+        attempt: surrounds each step of a scenario; one whose step it swallows an exception of is left out from then on.
+    """
+    runners: dict[str, Runner] = {}
+    with ExitStack() as open_scenarios:
+        for scenario in scenarios:
+            with attempt(scenario):
+                load = open_scenarios.enter_context(scenario.opener(scale, **scenario.parameters))
+                runners[scenario.name] = Runner(scenario, load)
+        for turn in range(-scale.warmups, scale.repetitions):
+            for runner in list(runners.values()):
+                done = False
+                with attempt(runner.scenario):
+                    runner.run(counts=turn >= 0)
+                    done = True
+                if not done:
+                    del runners[runner.scenario.name]
+    return [runner.result(runners.get(suite.peer_of(runner.scenario) or "")) for runner in runners.values()]
 
 
 def described(scenario: Scenario) -> str:

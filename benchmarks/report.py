@@ -48,7 +48,7 @@ def print_table(results: Sequence[Result], console: Console) -> None:
             f"{short(rate.median)} {result.unit}",
             f"{short(rate.minimum)} – {short(rate.maximum)}",
             ", ".join(f"{name} {short(spread.median)}" for name, spread in result.figures.items()),
-            f"{result.ratio:.2f} × {result.peer.partition('[')[0]}" if result.peer and result.ratio else "",
+            f"{result.ratio.median:.2f} × {result.peer.partition('[')[0]}" if result.peer and result.ratio else "",
         )
     console.print(table)
 

@@ -4,6 +4,8 @@ from benchmarks.harness import Suite
 
 MODULES = (
     "benchmarks.scenarios.in_process",
+    "benchmarks.scenarios.bodies",
+    "benchmarks.scenarios.store",
     "benchmarks.scenarios.durable",
     "benchmarks.scenarios.grpc_door",
 )

@@ -5,36 +5,20 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.harness import Figures, Load, Scale
 from benchmarks.scenarios import suite
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.reply import Reply
-from heliograph.engine.facts import Fact
 from heliograph.engine.message import Draft
-from heliograph.store.protocol import Commit
 from heliograph.store.sqlite import SqliteStore
 
 TOPIC = "projects/bench/topics/orders"
 WAIT_SECONDS_MAX = 60.0
 CALLS = {1: 5_000, 100: 1_000}  # by batch, when something else goes on meanwhile
 CALLS_ONE_BY_ONE = 200  # each waits for the disk
-
-
-class CommitCounter(SqliteStore):
-    """A store that counts its commits."""
-
-    commits = 0
-    _latest: Commit | None = None
-
-    def append(self, facts: Sequence[Fact]) -> Commit:
-        commit = super().append(facts)
-        if commit is not self._latest:
-            self._latest = commit
-            self.commits += 1
-        return commit
 
 
 @suite.scenario(batch=(1, 100), payload_bytes=(100,))
@@ -67,7 +51,7 @@ def durable_publish(scale: Scale, *, batch: int, in_flight: int, payload_bytes: 
     drafts = [Draft(b"x" * payload_bytes)] * batch
     calls = scale.count(CALLS_ONE_BY_ONE if in_flight == 1 else CALLS[batch])
     with tempfile.TemporaryDirectory(prefix="heliograph-bench-") as directory:
-        store = CommitCounter(Path(directory))
+        store = SqliteStore(directory)
         broker = LocalBroker(store)
         broker.create_topic(TOPIC).result(WAIT_SECONDS_MAX)
 

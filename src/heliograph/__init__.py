@@ -15,6 +15,8 @@ from heliograph.client.options import (
     SubscriberOptions,
     SubscriptionOptions,
 )
+from heliograph.client.priority import PriorityPubSub
+from heliograph.client.priority_message import Priority, PriorityDeadLetter, PriorityMessage
 from heliograph.client.pubsub import PubSub
 from heliograph.client.subscription import Subscription
 from heliograph.client.timestamp import DatetimeWithNanoseconds
@@ -70,6 +72,10 @@ __all__ = [
     "MessageStream",
     "MessageTooLarge",
     "NotFound",
+    "Priority",
+    "PriorityDeadLetter",
+    "PriorityMessage",
+    "PriorityPubSub",
     "PubSub",
     "PublishOptions",
     "QueueExists",

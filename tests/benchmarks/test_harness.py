@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import Load, Scale, Suite, compare, measure
+from benchmarks.harness import Load, Result, Scale, Suite, measure
 from benchmarks.report import short
 
 ROOT = Path(__file__).parents[2]
@@ -41,20 +42,53 @@ def test_a_chosen_scenario_brings_its_peer() -> None:
     assert names(suite_of_two(), "quick[batch=10,") == ["slow[batch=10]", "quick[batch=10,extra=a]"]
 
 
+def measured(suite: Suite, pattern: str, scale: Scale) -> list[Result]:
+    return measure(suite, suite.matching(pattern), scale, lambda _: nullcontext())
+
+
 def test_warm_ups_do_not_count() -> None:
-    suite = suite_of_two()
-    result = measure(suite.matching("slow[batch=1]")[0], Scale(warmups=1, repetitions=2))
+    (result,) = measured(suite_of_two(), "slow[batch=1]", Scale(warmups=1, repetitions=2))
     assert (len(result.seconds), result.operations, result.figures["calls"].median) == (2, 100, 3.0)
 
 
 def test_a_ratio_is_to_the_peer_of_the_same_run() -> None:
-    suite = suite_of_two()
-    scenarios = suite.matching("batch=10")
-    results = [measure(scenario, Scale(warmups=0, repetitions=1)) for scenario in scenarios]
-    compare(suite, scenarios, results)
-    slow, quick = results
+    slow, quick = measured(suite_of_two(), "batch=10", Scale(warmups=0, repetitions=1))
     assert (slow.peer, quick.peer) == (None, "slow[batch=10]")
-    assert quick.ratio == pytest.approx(quick.per_second.median / slow.per_second.median, abs=0.001)
+    assert quick.ratio is not None
+    assert quick.ratio.median == pytest.approx(quick.per_second.median / slow.per_second.median)
+
+
+def test_what_is_compared_takes_turns() -> None:
+    suite = Suite()
+    turns: list[str] = []
+
+    @suite.scenario()
+    def first(scale: Scale) -> Iterator[Load]:
+        yield Load(lambda: turns.append("first"), operations=1)
+
+    @suite.scenario(peer="first")
+    def second(scale: Scale) -> Iterator[Load]:
+        yield Load(lambda: turns.append("second"), operations=1)
+
+    (group,) = suite.compared(suite.matching(""))
+    measure(suite, group, Scale(warmups=0, repetitions=2), lambda _: nullcontext())
+    assert turns == ["first", "second", "first", "second"]
+
+
+def test_a_scenario_that_fails_leaves_the_others() -> None:
+    suite = suite_of_two()
+
+    @suite.scenario()
+    def broken(scale: Scale) -> Iterator[Load]:
+        yield Load(lambda: {"never": 1 / 0}, operations=1)
+
+    results = measure(suite, suite.matching(""), Scale(0, 1), lambda _: suppress(ZeroDivisionError))
+    assert [result.name for result in results] == [
+        "slow[batch=1]",
+        "slow[batch=10]",
+        "quick[batch=1,extra=a]",
+        "quick[batch=10,extra=a]",
+    ]
 
 
 def test_counts_stay_multiples_at_every_scale() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from heliograph import Message, MessageQueue, PubSub, SimulatedClock, Subscription, Topic
+from heliograph import LocalBroker, Message, MessageQueue, PubSub, SimulatedClock, Subscription, Topic
 
 # The tests run in one thread, so what is going to happen happens within a few turns of the event loop.
 _TURNS_MAX = 2_000
@@ -80,7 +80,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
-        self.pubsub = PubSub(clock=self.clock)
+        self.pubsub = PubSub(broker=LocalBroker(clock=self.clock))
         self.topic: Topic = self.pubsub.topic("my-topic")
 
     async def subscription(self, name: str = "my-sub", **options: object) -> Subscription:

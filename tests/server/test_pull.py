@@ -110,9 +110,7 @@ def test_a_response_stays_below_4_000_000_bytes(rpc: Rpc, topic: str, subscripti
     counts = []
     with Rpc(int(port_of(rpc)), **{"grpc.max_receive_message_length": -1}) as unlimited:
         while True:
-            response = unlimited(
-                "Pull", subscription=subscription, max_messages=1000, return_immediately=True
-            )
+            response = unlimited("Pull", subscription=subscription, max_messages=1000, return_immediately=True)
             if not response.received_messages:
                 break
             counts.append(len(response.received_messages))

@@ -85,6 +85,17 @@ def test_1_7_5_the_first_response_tells_the_properties(rpc: Rpc, topic: str, pro
     assert told == [(False, False), (True, True)]
 
 
+def test_1_7_5_every_response_tells_them_again(rpc: Rpc, topic: str, project: str) -> None:
+    name = f"{project}/subscriptions/exactly-once"
+    rpc.create_subscription(name, topic, enable_exactly_once_delivery=True)
+    rpc.publish(topic, b"x")
+    with rpc.stream(name) as stream:
+        responses = [stream.response(), stream.response()]
+        stream.send(ack_ids=[responses[1].received_messages[0].ack_id])
+        responses.append(stream.response())
+    assert all(one.subscription_properties.exactly_once_delivery_enabled for one in responses)
+
+
 def test_1_7_11_the_backlog_and_what_comes_later_are_delivered(rpc: Rpc, topic: str, subscription: str) -> None:
     rpc.publish(topic, b"before")
     with rpc.stream(subscription) as stream:
@@ -141,17 +152,16 @@ def test_1_7_7_at_shutdown_streams_end_unavailable() -> None:
 
 def test_1_5_14_streams_of_a_deleted_subscription_end_not_found(rpc: Rpc, topic: str, subscription: str) -> None:
     rpc.publish(topic, b"x")
-    with rpc.stream(subscription, max_outstanding_messages=1) as full, rpc.stream(subscription) as stream:
+    with rpc.stream(subscription, max_outstanding_messages=1) as full:
         full.messages(1)
-        stream.response()
-        rpc("DeleteSubscription", subscription=subscription)
-        assert stream.failure()[0] is NOT_FOUND
+        with rpc.stream(subscription) as stream:
+            stream.response()
+            rpc("DeleteSubscription", subscription=subscription)
+            assert stream.failure()[0] is NOT_FOUND
         assert full.failure()[0] is NOT_FOUND
 
 
-def test_a_stream_does_not_go_on_with_a_new_subscription_of_the_name(
-    rpc: Rpc, topic: str, subscription: str
-) -> None:
+def test_a_stream_does_not_go_on_with_a_new_subscription_of_the_name(rpc: Rpc, topic: str, subscription: str) -> None:
     with rpc.stream(subscription) as stream:
         stream.response()
         rpc("DeleteSubscription", subscription=subscription)
@@ -337,13 +347,13 @@ def test_1_7_12_a_large_backlog_is_shared(rpc: Rpc, topic: str, subscription: st
 
 
 def test_a_full_stream_leaves_the_messages_to_the_others(rpc: Rpc, topic: str, subscription: str) -> None:
-    with rpc.stream(subscription, max_outstanding_messages=1) as full, rpc.stream(subscription) as free:
-        full.response()
-        free.response()
-        rpc.publish(topic, *[b"x"] * 10)
-        rpc.publish(topic, *[b"x"] * 10)
-        assert len(full.messages(1)) == 1
-        assert len(free.messages(19)) == 19
+    rpc.publish(topic, b"x")
+    with rpc.stream(subscription, max_outstanding_messages=1) as full:
+        full.messages(1)
+        with rpc.stream(subscription) as free:
+            for _ in range(10):
+                rpc.publish(topic, b"x")
+            assert len(free.messages(10)) == 10
 
 
 def test_1_7_9_leases_outlive_their_stream(timed: Timed) -> None:

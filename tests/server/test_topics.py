@@ -91,7 +91,9 @@ def test_1_3_2_a_storage_policy_without_regions_is_invalid(rpc: Rpc, project: st
     assert failure(rpc, "CreateTopic", name=f"{project}/topics/topic-1", message_storage_policy={})[0] is INVALID
 
 
-@pytest.mark.parametrize("labels", [{"Upper": "x"}, {"": "x"}, {"1a": "x"}, {"a": "Y"}, {"a" * 64: ""}, {"a": "b" * 64}])
+@pytest.mark.parametrize(
+    "labels", [{"Upper": "x"}, {"": "x"}, {"1a": "x"}, {"a": "Y"}, {"a" * 64: ""}, {"a": "b" * 64}]
+)
 def test_1_3_3_labels_have_their_alphabet(rpc: Rpc, project: str, labels: dict[str, str]) -> None:
     assert failure(rpc, "CreateTopic", name=f"{project}/topics/topic-1", labels=labels)[0] is INVALID
 
@@ -193,7 +195,8 @@ def test_1_4_3_a_request_of_10_000_000_bytes_is_accepted(rpc: Rpc, topic: str) -
 def test_1_4_3_a_larger_request_is_refused(rpc: Rpc, topic: str) -> None:
     assert failure(rpc, "Publish", **publish_request_of(topic, 10_000_001)) == (
         INVALID,
-        "The value for request_size is too large. You passed 10000001 in the request, but the maximum value is 10000000.",
+        "The value for request_size is too large. You passed 10000001 in the request, but the maximum value is "
+        "10000000.",
     )
     assert failure(rpc, "Publish", **publish_request_of(topic, 10_485_761)) == (
         INVALID,

@@ -12,7 +12,7 @@ from heliograph.engine.message import Message
 from heliograph.engine.settings import TopicSettings
 from heliograph.errors import TopicNotFound
 from heliograph.server import log
-from heliograph.server.app import Serving, ServeOptions, serve
+from heliograph.server.app import ServeOptions, Serving, serve
 
 TOPIC = "projects/p/topics/flights"
 SECOND_NS = 1_000_000_000

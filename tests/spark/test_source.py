@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 
-import pyspark_heliograph
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+import pyspark_heliograph
 from heliograph.engine.message import Message
 from heliograph.errors import FailedPrecondition, HeliographError, InvalidArgument, TopicNotFound, Unavailable
 from heliograph.server.http import answer

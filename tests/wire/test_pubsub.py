@@ -46,7 +46,8 @@ def test_joined_entries_are_a_pull_response_and_a_streaming_pull_response(
 ) -> None:
     encoded = b"".join(received_message(ack_id, encode_message(m, number), tries) for m, number, ack_id, tries in rows)
     expected = [
-        {"ack_id": ack_id, "message": official(m, number), "delivery_attempt": tries} for m, number, ack_id, tries in rows
+        {"ack_id": ack_id, "message": official(m, number), "delivery_attempt": tries}
+        for m, number, ack_id, tries in rows
     ]
     assert PullResponse.FromString(encoded) == PullResponse(received_messages=expected)
     assert StreamingPullResponse.FromString(encoded) == StreamingPullResponse(received_messages=expected)

@@ -6,10 +6,12 @@ The engine's deadlines set a timer, so that what time decides happens also when 
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from heliograph.broker.clock import Clock, SystemClock
 from heliograph.broker.forwarding import dead_letter_draft
@@ -36,6 +38,11 @@ _log = logging.getLogger("heliograph")
 
 QUEUE_PREFIX = "queues/"
 
+FORWARDING_SECONDS_MAX = 5.0
+"""How long closing waits for dead letters on their way to their topics."""
+
+T = TypeVar("T")
+
 
 class LocalBroker:
     """A broker in this process; see `heliograph.broker.protocol.Broker` for its operations.
@@ -55,9 +62,14 @@ class LocalBroker:
         self._engine = Engine()
         self._watches = Watches()
         self._commit: Commit = COMMITTED  # of the latest facts
+        self._homeless: dict[str, list[tuple[str, int]]] = {}  # dead letters by the topic that does not exist (yet)
+        self._forwarding = 0  # commits of published dead letters that are not over
+        self._forwarded = threading.Condition(self._lock)
+        self._in_forward = False
         self._closed = False
         self._settled: deque[tuple[str, str]] = deque()  # of `acknowledge_later`: (subscription, ack id)
         self._settled_ns = 0  # when the first of them was
+        self._released = False  # the store is closed or closing
         for fact in self._store.recover():
             self._engine.replay(fact)
         self._engine.recovered(self._clock.now_ns())
@@ -112,6 +124,14 @@ class LocalBroker:
                 capacity.bytes,
             )
 
+    def _ask(self, question: Callable[[int], T]) -> T:
+        """A question may find something due, and it may be the first to load a message that has a deadline."""
+        with self._lock:
+            answer = question(self._now_ns())
+            _, woken = self._finish_operation()
+        _wake(woken)
+        return answer
+
     def _tick(self) -> None:
         """The timer's call: what is due happens."""
         with self._lock:
@@ -127,11 +147,11 @@ class LocalBroker:
 
     def _forward(self) -> None:
         """Under the lock: publish dead letters, each to its topic; they leave their subscription when that is durable.
-        One whose topic does not exist (yet) stays where it is and is tried again."""
-        engine, kept = self._engine, []
+        One whose topic does not exist (yet) stays where it is until there is one."""
+        engine = self._engine
         forwards, engine.forwards = engine.forwards, []
-        published: dict[str, list[int]] = {}
-        for name, sequence in forwards:
+        published: dict[Subscription, list[int]] = {}
+        for name, sequence in dict.fromkeys(forwards):
             subscription = engine.subscriptions.get(name)
             if subscription is None or sequence not in subscription.dead:
                 continue
@@ -139,35 +159,47 @@ class LocalBroker:
             assert policy is not None
             assert policy.topic is not None
             if policy.topic not in engine.topics:
-                kept.append((name, sequence))
+                self._homeless.setdefault(policy.topic, []).append((name, sequence))
                 continue
             draft = dead_letter_draft(subscription, sequence)
             engine.publish_dead_letters(policy.topic, [draft], self._clock.now_ns())
-            published.setdefault(name, []).append(sequence)
+            published.setdefault(subscription, []).append(sequence)
         facts = engine.take_facts()
         if facts:
             self._commit = self._store.append(facts)
-            self._commit.add_done_callback(_Forwarded(self, self._commit, published))
-        engine.forwards += kept
+            self._forwarding += 1
+            self._in_forward = True
+            self._commit.add_done_callback(functools.partial(self._on_forwarded, published))
+            self._in_forward = False
 
-    def forwarded(self, commit: Commit, published: dict[str, list[int]]) -> None:
-        """The commit of published dead letters is over. After a failed one they may be published twice."""
+    def _on_forwarded(self, published: dict[Subscription, list[int]]) -> None:
+        """The commit of published dead letters is over. If it failed, the store still has it, and writes it before
+        anything newer: publishing them again would double them."""
+        engine = self._engine
+        woken: list[SubscriptionWatch] = []
         with self._lock:
-            if self._closed:
+            self._forwarding -= 1
+            self._forwarded.notify_all()
+            if self._released:
                 return
-            if commit.error is not None:
-                self._engine.forwards += [(name, sequence) for name in published for sequence in published[name]]
-                return
-            for name, sequences in published.items():
-                self._engine.forwarded(name, sequences)
-            _, woken = self._finish_operation()
+            for subscription, sequences in published.items():
+                if engine.subscriptions.get(subscription.name) is subscription:
+                    engine.forwarded(subscription.name, sequences)
+            if self._in_forward:  # it was over at once, and the operation that we are in is not finished
+                self._commit = self._store.append(engine.take_facts())
+            else:
+                _, woken = self._finish_operation()
         _wake(woken)
+
+    def _topic_exists_now(self, name: str) -> None:
+        self._engine.forwards += self._homeless.pop(name, [])
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create_topic(self, name: str, settings: TopicSettings = TOPIC_DEFAULTS) -> Reply[TopicInfo]:
         with self._lock:
             info = _topic_info(self._engine.create_topic(name, settings, self._now_ns()))
+            self._topic_exists_now(name)
             commit, woken = self._finish_operation()
         _wake(woken)
         return Reply(info, commit)
@@ -194,7 +226,8 @@ class LocalBroker:
     ) -> Reply[SubscriptionInfo]:
         with self._lock:
             info = _subscription_info(self._engine.create_subscription(name, topic, settings, self._now_ns()))
-            commit, _ = self._finish_operation()
+            commit, woken = self._finish_operation()
+        _wake(woken)
         return Reply(info, commit)
 
     def get_subscription(self, name: str) -> SubscriptionInfo:
@@ -227,7 +260,9 @@ class LocalBroker:
                 return Reply(_subscription_info(existing), self._commit)
             self._engine.create_topic(resource, TopicSettings(), now_ns)
             info = _subscription_info(self._engine.create_subscription(resource, resource, settings, now_ns))
-            commit, _ = self._finish_operation()
+            self._topic_exists_now(resource)
+            commit, woken = self._finish_operation()
+        _wake(woken)
         return Reply(info, commit)
 
     def delete_queue(self, name: str) -> Reply[None]:
@@ -237,7 +272,8 @@ class LocalBroker:
             if resource not in self._engine.subscriptions:
                 raise QueueNotFound(name)
             self._engine.delete_subscription(resource)
-            self._engine.delete_topic(resource, clears_backlog=True, now_ns=now_ns)
+            if resource in self._engine.topics:
+                self._engine.delete_topic(resource, clears_backlog=True, now_ns=now_ns)
             commit, woken = self._finish_operation()
         _wake(woken)
         return Reply(None, commit)
@@ -340,8 +376,7 @@ class LocalBroker:
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def current_ack_id(self, subscription: str, message_id: str) -> str:
-        with self._lock:
-            return self._engine.current_ack_id(subscription, message_id, self._now_ns())
+        return self._ask(lambda now_ns: self._engine.current_ack_id(subscription, message_id, now_ns))
 
     def outstanding(self, subscription: str, consumer: str) -> int:
         with self._lock:
@@ -352,12 +387,10 @@ class LocalBroker:
             return self._engine.position(self._engine.subscription(subscription), priority)
 
     def statistics(self, subscription: str) -> Statistics:
-        with self._lock:
-            return self._engine.statistics(subscription, self._now_ns())
+        return self._ask(lambda now_ns: self._engine.statistics(subscription, now_ns))
 
     def peek(self, subscription: str, count: int) -> list[Message]:
-        with self._lock:
-            return self._engine.peek(subscription, count, self._now_ns())
+        return self._ask(lambda now_ns: self._engine.peek(subscription, count, now_ns))
 
     def purge(self, subscription: str) -> Reply[tuple[int, int]]:
         with self._lock:
@@ -367,8 +400,7 @@ class LocalBroker:
         return Reply(purged, commit)
 
     def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
-        with self._lock:
-            return self._engine.dead_letters(subscription, self._now_ns())
+        return self._ask(lambda now_ns: self._engine.dead_letters(subscription, now_ns))
 
     def retry_dead_letters(self, subscription: str, message_ids: Sequence[str] | None = None) -> Reply[int]:
         with self._lock:
@@ -407,21 +439,12 @@ class LocalBroker:
                 self._finish_operation()
             self._closed = True
             woken = self._watches.of(self._engine.subscriptions)
+            # a dead letter that is durable in its topic, and not known to be so here, would be published again
+            self._forwarded.wait_for(lambda: not self._forwarding, FORWARDING_SECONDS_MAX)
+            self._released = True
         self._timer.close()
         _wake(woken)
         self._store.close()
-
-
-class _Forwarded:
-    """What is done when published dead letters are durable."""
-
-    __slots__ = ("_broker", "_commit", "_published")
-
-    def __init__(self, broker: LocalBroker, commit: Commit, published: dict[str, list[int]]) -> None:
-        self._broker, self._commit, self._published = broker, commit, published
-
-    def __call__(self) -> None:
-        self._broker.forwarded(self._commit, self._published)
 
 
 def _wake(watches: Sequence[SubscriptionWatch]) -> None:

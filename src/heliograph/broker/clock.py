@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+_log = logging.getLogger(__name__)
 
 
 class Timer(Protocol):
@@ -71,7 +74,10 @@ class _ThreadTimer:
 
     def _run(self) -> None:
         while self._wait():
-            self._callback()
+            try:
+                self._callback()
+            except Exception:  # without this thread no lease would ever end
+                _log.exception("a timer's callback failed")
 
     def _wait(self) -> bool:
         """Until the instant has come; False once closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.message import Draft, Extras
 from heliograph.engine.subscription import Subscription
 
@@ -16,7 +17,11 @@ def dead_letter_draft(subscription: Subscription, sequence: int) -> Draft:
     assert policy is not None
     extras = None if message.extras is None else Extras(priority=message.extras.priority)
     if not policy.source_attributes:
-        return Draft(message.data, message.attributes, message.ordering_key, extras, message.publish_time_ns)
+        # what expired begins anew: with its old publish time it would expire on arrival, and chase round for ever
+        # where its topic leads back to itself
+        expired = subscription.dead[sequence].reason is DeadLetterReason.TTL_EXPIRED
+        publish_time_ns = 0 if expired else message.publish_time_ns
+        return Draft(message.data, message.attributes, message.ordering_key, extras, publish_time_ns)
     attributes = dict(message.attributes) | _source_attributes(subscription, sequence, message.publish_time_ns)
     return Draft(message.data, attributes, message.ordering_key, extras)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 
 
@@ -25,24 +26,28 @@ class SubscriptionWatch:
 
 
 class Watches:
-    """Watches by subscription. The broker's lock guards `add` and `remove`; waking works on a copy, outside it."""
+    """Watches by subscription. A watch may be closed at any time, so they have a lock of their own; waking works on a
+    copy, outside it."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._by_subscription: dict[str, tuple[SubscriptionWatch, ...]] = {}
 
     def add(self, subscription: str, callback: Callable[[], None]) -> SubscriptionWatch:
         """Watch `subscription` until the watch is closed."""
         watch = SubscriptionWatch(self, subscription, callback)
-        self._by_subscription[subscription] = (*self._by_subscription.get(subscription, ()), watch)
+        with self._lock:
+            self._by_subscription[subscription] = (*self._by_subscription.get(subscription, ()), watch)
         return watch
 
     def remove(self, subscription: str, watch: SubscriptionWatch) -> None:
         """Tell `watch` nothing more."""
-        left = tuple(other for other in self._by_subscription.get(subscription, ()) if other is not watch)
-        if left:
-            self._by_subscription[subscription] = left
-        else:
-            self._by_subscription.pop(subscription, None)
+        with self._lock:
+            left = tuple(other for other in self._by_subscription.get(subscription, ()) if other is not watch)
+            if left:
+                self._by_subscription[subscription] = left
+            else:
+                self._by_subscription.pop(subscription, None)
 
     def of(self, subscriptions: Iterable[str]) -> list[SubscriptionWatch]:
         """The watches of those subscriptions."""

@@ -22,6 +22,7 @@ from heliograph.broker.protocol import Watch
 from heliograph.broker.reply import Reply
 from heliograph.client.message import Message
 from heliograph.client.options import SubscriberOptions
+from heliograph.engine.limits import MESSAGE_BYTES_MAX
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import (
@@ -42,7 +43,7 @@ _log = logging.getLogger("heliograph")
 RECOVERY = RetryPolicy(minimum_backoff_ns=SECOND_NS // 10, maximum_backoff_ns=30 * SECOND_NS)  # BR-009
 BATCH_MESSAGES_MAX = 256  # per pull: more gain nothing
 _FIRST_BATCH_MESSAGES = 32
-_TURN_SECONDS = 0.005  # after so long other tasks get their turn; a callback under way is not interrupted
+_TURN_SECONDS = 0.01  # after so long other tasks get their turn; a callback under way is not interrupted
 
 
 class _State(enum.Enum):
@@ -83,7 +84,10 @@ class MessageStream:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0  # where the loop runs
         self._context = contextvars.Context()
-        self._in_turn = self._is_pulling = False
+        self._in_turn = False
+        self._is_asking = False  # the broker, in this thread: what that stirs up is seen to here
+        self._empties = False  # the last pull took everything there was
+        self._acks_free = False  # messages that wait, beyond this stream's own room: ordering, limits of the queue
         self._look = False  # the broker told of something: if nothing comes of it, the subscription may be gone
 
     @property
@@ -136,7 +140,11 @@ class MessageStream:
             raise SubscriptionDetached(self._subscription.name)
         if self._options.message_ordering and not info.settings.enable_message_ordering:
             raise FailedPrecondition(f"Subscription was created without message ordering: {info.name}")
-        self._outstanding.exactly_once = info.settings.enable_exactly_once_delivery
+        settings = info.settings
+        self._outstanding.exactly_once = settings.enable_exactly_once_delivery
+        self._acks_free = bool(
+            settings.enable_message_ordering or settings.outstanding_messages_max or settings.outstanding_bytes_max
+        )
 
     async def stop(self) -> None:
         """Deliver nothing more, and return when everything delivered is settled or its lease has ended (BR-008). Then
@@ -206,7 +214,7 @@ class MessageStream:
     def _told(self) -> None:
         """The broker's call: there may be messages, or no subscription any more."""
         self._look = True
-        if not self._is_pulling or threading.get_ident() != self._thread:  # what a pull stirs up, it sees itself
+        if not self._is_asking or threading.get_ident() != self._thread:
             self.wake()
 
     def _settled(self) -> None:
@@ -242,9 +250,17 @@ class MessageStream:
         if self._look and not pulled and self._state is _State.RUNNING:
             self._look_for_the_end()
         if self._outstanding.is_pending and not self._scheduled:
-            self._outstanding.settle_pending()
+            self._settle_pending()
         if self._state is _State.STOPPING:
             self._try_to_end()
+
+    def _settle_pending(self) -> None:
+        """No pull follows that would do it. Where nothing was left to pull, nothing is now."""
+        self._is_asking = self._empties and not self._acks_free
+        try:
+            self._outstanding.settle_pending()
+        finally:
+            self._is_asking = False
 
     def _try_to_end(self) -> None:
         try:
@@ -280,14 +296,17 @@ class MessageStream:
         room = self._outstanding.room(options.flow_control, self._batch)
         if not room.messages:
             return False
-        self._is_pulling = True
+        self._is_asking = True
         try:
             reply, messages = self._outstanding.pull(room, options.ack_deadline)
         except Exception as error:
             self._failed(error)
             return True
         finally:
-            self._is_pulling = False
+            self._is_asking = False
+        self._empties = len(messages) < room.messages and self._outstanding.bytes + MESSAGE_BYTES_MAX < (
+            options.flow_control.max_bytes
+        )
         if len(messages) == room.messages:
             self.wake()  # there may be more
         if reply.done and not self._pulls:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from heliograph.demo.figures import FlightFigures, run_flights
-from heliograph.spark.session import create_session
+from heliograph.demo.figures import FlightFigures, run_flights, start_spark
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -42,7 +41,7 @@ def analyse(endpoint: str, topic: str, folder: Path) -> Analysis:
         HeliographError: no Java, no PySpark, or the broker did not answer.
     """
     started = time.monotonic()
-    session = create_session("heliograph demo")
+    session = start_spark(endpoint, topic)
     try:
         ready = time.monotonic()
         figures = run_flights(session, endpoint=endpoint, topic=topic, archive_directory=folder / "archive")

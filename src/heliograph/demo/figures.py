@@ -1,7 +1,7 @@
 """The demonstration's Spark job: archive the flights, then measure them from the archive.
 
-What was published twice (a client repeats a call whose answer was lost) is archived twice, as two messages of the broker;
-the figures count different flights, told apart by `row`, their place in the input.
+What was published twice (a client repeats a call whose answer was lost) is archived twice, as two messages of the
+broker; the figures count different flights, told apart by `row`, their place in the input.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from heliograph.spark.failure import in_one_line
 from heliograph.spark.log_client import LogClient
 from heliograph.spark.pipeline.archive import Archived, archive, read_archive
 from heliograph.spark.session import create_session
@@ -87,7 +88,8 @@ def start_spark(endpoint: str, topic: str) -> SparkSession:
     LogClient(endpoint).bounds(topic)
     spark = create_session("heliograph demo")
     nothing = {"endpoint": endpoint, "topic": topic, "endingOffsets": "earliest"}
-    spark.read.format("heliograph").options(**nothing).load().count()
+    with in_one_line(f"Reading {topic}"):
+        spark.read.format("heliograph").options(**nothing).load().count()
     return spark
 
 
@@ -109,7 +111,9 @@ def run_flights(spark: SparkSession, *, endpoint: str, topic: str, archive_direc
     messages: Counter[str] = Counter()
     flights: Counter[str] = Counter()
     hours = []
-    for row in spark.sql(AIRLINE_HOURS, messages=archived_messages).collect():
+    with in_one_line("Measuring the flights"):
+        rows = spark.sql(AIRLINE_HOURS, messages=archived_messages).collect()
+    for row in rows:
         messages[row.carrier] += row.messages
         flights[row.carrier] += row.flights
         if row.hour is not None:

@@ -44,12 +44,12 @@ class Step:
 
     def line(self) -> str:
         """The step in one line of text."""
-        count = f" {self.done:,} of {self.total:,}" if self.total is not None else ""
-        time_taken = f" in {self.seconds:.1f} s" if self.seconds is not None else " …"
-        return f"{self.title}:{count or ' done' if self.seconds is not None else count}{time_taken}{self._note()}"
-
-    def _note(self) -> str:
-        return f" ({self.note})" if self.note else ""
+        count = f"{self.done:,} of {self.total:,}" if self.total is not None else f"{self.done:,}" if self.done else ""
+        if self.seconds is None:
+            time_taken = f"{count and ' after '}{time.monotonic() - self.started:.0f} s" + ("" if count else " so far")
+        else:
+            time_taken = f"{' in' if count else 'done in'} {self.seconds:.1f} s"
+        return f"{self.title}: {count}{time_taken}{f' ({self.note})' if self.note else ''}"
 
 
 class Steps:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from google.api_core import exceptions
+from google.api_core.retry import Retry, if_exception_type
 from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.publisher.futures import Future
 from google.cloud.pubsub_v1.types import BatchSettings, LimitExceededBehavior, PublisherOptions, PublishFlowControl
@@ -22,6 +24,21 @@ from heliograph.demo.flights import Flight
 # has come together for one aircraft in `max_latency`. A longer wait makes fuller batches, and so does a wider window.
 BATCHES = BatchSettings(max_messages=100, max_latency=0.3)
 UNANSWERED_MAX = 4_000
+# The client's own retry quadruples its wait each time, up to a minute: when a broker is back, much would still wait.
+RETRY = Retry(
+    predicate=if_exception_type(
+        exceptions.Aborted,
+        exceptions.Cancelled,
+        exceptions.DeadlineExceeded,
+        exceptions.InternalServerError,
+        exceptions.ResourceExhausted,
+        exceptions.ServiceUnavailable,
+        exceptions.Unknown,
+    ),
+    initial=0.1,
+    maximum=2.0,
+    multiplier=1.5,
+)
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -124,5 +141,5 @@ def _client() -> pubsub_v1.PublisherClient:
     flow_control = PublishFlowControl(message_limit=UNANSWERED_MAX, limit_exceeded_behavior=LimitExceededBehavior.BLOCK)
     return pubsub_v1.PublisherClient(
         batch_settings=BATCHES,
-        publisher_options=PublisherOptions(enable_message_ordering=True, flow_control=flow_control),
+        publisher_options=PublisherOptions(enable_message_ordering=True, flow_control=flow_control, retry=RETRY),
     )

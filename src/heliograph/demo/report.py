@@ -173,7 +173,11 @@ def _latency_rows(outcome: Outcome) -> list[tuple[str, ...]]:
 
 
 def _latency_row(what: str, each: Percentiles) -> tuple[str, ...]:
-    return (what, *(f"{value:,.1f}" for value in (each.p50_ms, each.p95_ms, each.p99_ms)), f"{each.count:,}")
+    return (what, *map(_milliseconds, (each.p50_ms, each.p95_ms, each.p99_ms)), f"{each.count:,}")
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def _table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import signal
 import tempfile
@@ -53,6 +54,9 @@ def demo(
     Exit code 1 if the balance does not add up.
     """
     flights_max = _flights_max(flights)
+    report = report.absolute()
+    _refuse_report(report)
+    _refuse_folder(data_dir)
     _import_needed()
     outcome = _run(flights_max, source, data_dir, keep=keep, kills_broker=chaos_kill, report=report)
     if not outcome.balance.adds_up:
@@ -75,6 +79,7 @@ def _run(
         f"{len(taken):,} flights from New York City in 2013 through publishers, an ordered subscriber, a work queue "
         f"and Spark; {_estimate(len(taken))} on two cores.",
         highlight=False,
+        soft_wrap=True,
     )
     with _folder(data_dir, keep=keep) as (folder, keep_it), _sigterm_is_an_exit():
         with Steps(console) as steps:
@@ -87,7 +92,7 @@ def _run(
         console.print(f"The balance does not add up. {difference}", style="red", highlight=False, soft_wrap=True)
     if folder.exists():
         console.print(f"Data of the broker and archive: {folder}", highlight=False, soft_wrap=True)
-    console.print(str(report.absolute()), highlight=False, soft_wrap=True)
+    console.print(str(report), highlight=False, soft_wrap=True)
     return outcome
 
 
@@ -101,7 +106,7 @@ def _flights_max(text: str) -> int | None:
 
 
 def _import_needed() -> None:
-    """Raises: FailedPrecondition (a package of the extra is not installed)."""
+    """Raises: FailedPrecondition (a package of the extra is not installed, or there is no Java for Spark)."""
     for module in NEEDED:
         try:
             importlib.import_module(module)
@@ -109,6 +114,9 @@ def _import_needed() -> None:
             raise FailedPrecondition(
                 f"demo needs the package {error.name}, which is not installed: pip install 'heliograph[demo]'"
             ) from error
+    from heliograph.spark.session import prepare_environment
+
+    prepare_environment()
 
 
 def _estimate(count: int) -> str:
@@ -116,13 +124,22 @@ def _estimate(count: int) -> str:
     return f"about {seconds:.0f} seconds" if seconds < 90 else f"about {seconds / 60:.0f} minutes"
 
 
+def _refuse_report(path: Path) -> None:
+    """Raises: InvalidArgument (the page could not be written there in the end)."""
+    place = next(parent for parent in path.parents if parent.exists())
+    if path.is_dir() or not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise InvalidArgument(f"The report cannot be made at {path}: name a file in a directory of yours with --report")
+
+
+def _refuse_folder(path: Path | None) -> None:
+    """Raises: InvalidArgument (it is there, and is not an empty directory)."""
+    if path is not None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InvalidArgument(f"{path} is not an empty directory: the demonstration starts fresh, name a new one")
+
+
 @contextmanager
 def _folder(named: Path | None, *, keep: bool) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """The directory of the run, and how to say that it shall stay; one that the user named stays in any case.
-
-    Raises:
-        InvalidArgument: it is there, and is not an empty directory.
-    """
+    """The directory of the run, and how to say that it shall stay; one that the user named stays in any case."""
     stays = keep or named is not None
 
     def keep_it() -> None:
@@ -133,8 +150,6 @@ def _folder(named: Path | None, *, keep: bool) -> Iterator[tuple[Path, Callable[
         folder = Path(tempfile.mkdtemp(prefix="heliograph-demo-"))
     else:
         folder = named.absolute()
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InvalidArgument(f"{folder} is not an empty directory: the demonstration starts fresh; name another")
         folder.mkdir(parents=True, exist_ok=True)
     try:
         yield folder, keep_it

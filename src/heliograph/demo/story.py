@@ -111,7 +111,7 @@ class Story:
         acknowledged, seen = cast.ordered.acknowledged.rows(), cast.forwarder.seen.rows()
         again = {NAMES.ordered: acknowledged, NAMES.forwarder: seen}
         rows = {
-            subscription: [msgspec.json.decode(data, type=Flight).row for data in topics.drain(subscription)]
+            subscription: [msgspec.json.decode(data, type=Flight).row for _, data in topics.drain(subscription)]
             for subscription in again
         }
         unknown = sum(row not in known for subscription, known in again.items() for row in rows[subscription])

@@ -66,9 +66,9 @@ def create() -> None:
         )
 
 
-def drain(subscription: str) -> list[bytes]:
-    """Take and acknowledge whatever a subscription still delivers at once: the messages' data."""
-    taken: list[bytes] = []
+def drain(subscription: str) -> list[tuple[str, bytes]]:
+    """Take and acknowledge whatever a subscription still delivers at once: message ids and data."""
+    taken: list[tuple[str, bytes]] = []
     with pubsub_v1.SubscriberClient() as subscriber:
         while True:
             # `return_immediately` is discouraged for waiting by polling; this asks once, when all leases are over
@@ -78,5 +78,5 @@ def drain(subscription: str) -> list[bytes]:
                 received = subscriber.pull(request=request).received_messages
             if not received:
                 return taken
-            taken += [each.message.data for each in received]
+            taken += [(each.message.message_id, each.message.data) for each in received]
             subscriber.acknowledge(subscription=subscription, ack_ids=[each.ack_id for each in received])

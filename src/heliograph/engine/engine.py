@@ -12,14 +12,14 @@ No I/O, clock, randomness, threads or logging here; the broker puts a lock aroun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from heliograph.engine import facts as f
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import Fact, ReturnCause
 from heliograph.engine.leases import Lease, make_ack_id, parse_ack_ids
-from heliograph.engine.limits import check_draft
+from heliograph.engine.limits import check_ack_deadline, check_draft, check_settings, check_text
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
@@ -103,6 +103,7 @@ class Engine:
 
     def recovered(self, now_ns: int) -> None:
         """All facts are replayed: take up the work that time and dead letters left."""
+        self.forwards.clear()  # the replayed facts tell of every dead letter that ever was
         for subscription in self.subscriptions.values():
             if subscription.is_eager:
                 subscription.load(subscription.topic.log.next_sequence)
@@ -151,6 +152,10 @@ class Engine:
         if deadline is not None and (not subscription.scheduled_ns or deadline < subscription.scheduled_ns):
             subscription.scheduled_ns = deadline
             heappush(self._timers, (deadline, subscription.number))
+            if len(self._timers) > 2 * len(self._by_number) + 64:
+                # those of deadlines that moved are the majority
+                self._timers[:] = [(s.scheduled_ns, s.number) for s in self._by_number.values() if s.scheduled_ns]
+                heapify(self._timers)
 
     # ── topics and subscriptions ────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,6 +177,8 @@ class Engine:
         """Raises: AlreadyExists."""
         if name in self.topics:
             raise AlreadyExists(f"Topic already exists: {name}")
+        check_text(name, "Topic name")
+        check_settings(settings)
         self._record(f.TopicCreated(name, self._number + 1, settings, now_ns))
         return self.topics[name]
 
@@ -199,6 +206,8 @@ class Engine:
         self.topic(topic)
         if name in self.subscriptions:
             raise AlreadyExists(f"Subscription already exists: {name}")
+        check_text(name, "Subscription name")
+        check_settings(settings)
         self._record(f.SubscriptionCreated(name, self._number + 1, topic, settings, now_ns))
         return self.subscriptions[name]
 
@@ -233,7 +242,13 @@ class Engine:
         """
         topic = self.topic(topic_name)
         for draft in drafts:
-            if draft.attributes or draft.ordering_key or draft.extras or len(draft.data) > _SURELY_SMALL_BYTES:
+            if (
+                draft.attributes
+                or draft.ordering_key
+                or draft.extras is not None
+                or draft.publish_time_ns
+                or len(draft.data) > _SURELY_SMALL_BYTES
+            ):
                 check_draft(draft)
         self.tick(now_ns)
         if not drafts:
@@ -319,9 +334,13 @@ class Engine:
         """Lease up to `max_messages` ready ones, in the order of delivery; see `Broker.pull` for the bounds.
 
         Raises:
-            SubscriptionNotFound.
+            SubscriptionNotFound, InvalidArgument.
         """
         subscription = self.subscription(subscription_name)
+        if ack_deadline_ns:
+            check_ack_deadline(ack_deadline_ns)
+        if consumer:
+            check_text(consumer, "Consumer")
         self.tick(now_ns)
         sequences = self._select(subscription, max_messages, max_bytes, consumer, oversized_first, now_ns)
         if not sequences:
@@ -362,20 +381,17 @@ class Engine:
             max_messages = min(max_messages, settings.outstanding_messages_max - len(subscription.leases))
         if settings.prefetch and consumer:
             max_messages = min(max_messages, settings.prefetch - self.outstanding(subscription, consumer))
-        if settings.outstanding_bytes_max:
-            room = settings.outstanding_bytes_max - subscription.outstanding_bytes
-            if room <= 0:
-                return []
-            max_bytes = min(max_bytes, room) if max_bytes else room
-        if max_messages <= 0:
+        room = settings.outstanding_bytes_max - subscription.outstanding_bytes
+        if max_messages <= 0 or (settings.outstanding_bytes_max and room <= 0):
             return []
         self._load(subscription, max_messages, now_ns)
         sequences = subscription.first(max_messages, now_ns)
-        if not max_bytes:
-            return sequences
-        # a large message never blocks for ever: where nothing is outstanding, the first goes alone
-        alone_allowed = oversized_first and (not settings.outstanding_bytes_max or not len(subscription.leases))
-        return _within(subscription, sequences, max_bytes, alone_allowed=alone_allowed)
+        if max_bytes:
+            sequences = _within(subscription, sequences, max_bytes, alone_allowed=oversized_first)
+        if settings.outstanding_bytes_max:
+            # a large message never blocks for ever: where nothing is outstanding, the first goes alone
+            sequences = _within(subscription, sequences, room, alone_allowed=not len(subscription.leases))
+        return sequences
 
     def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
         """Have `count` ready messages, if there are so many. Eager subscriptions have all of theirs already."""
@@ -449,14 +465,14 @@ class Engine:
     def _on_messages_acknowledged(self, fact: f.MessagesAcknowledged) -> None:
         subscription = self.subscriptions[fact.subscription]
         subscription.acknowledge(fact.sequences)
-        if subscription.waiting:
-            self.woken.add(fact.subscription)  # a key's next message, or room under a flow control limit
+        self.woken.add(fact.subscription)  # a key's next message, or room under a flow control limit
 
     def modify_ack_deadline(
         self, subscription_name: str, ack_ids: Sequence[str], ack_deadline_ns: int, now_ns: int
     ) -> list[str]:
         """The leases now end at `now_ns + ack_deadline_ns`; 0 gives the messages back as failed. Returns and raises as
-        `acknowledge`."""
+        `acknowledge`, and InvalidArgument."""
+        check_ack_deadline(ack_deadline_ns)
         subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
         if sequences and ack_deadline_ns == 0:
             self._fail(subscription, sequences, ReturnCause.NACKED, now_ns)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heliograph.engine.message import Draft, size_bytes
+import msgspec
+
+from heliograph.engine.message import Draft, Extras, size_bytes
+from heliograph.engine.settings import SECOND_NS, SubscriptionSettings, TopicSettings
 from heliograph.errors import InvalidArgument, MessageTooLarge
 
 MIB = 1024 * 1024
@@ -18,6 +21,8 @@ ORDERING_KEY_BYTES_MAX = 1024  # Pub/Sub's resource limits
 RESERVED_KEY_PREFIX = "goog"  # spec 000 BR-017; it covers 'googclient_'
 PRIORITY_MAX = 9  # spec 003: 0-9, 9 is the highest
 ACK_DEADLINE_SECONDS_MAX = 600  # every spec; the doors have lower bounds of their own
+INSTANT_NS_MAX = 2**63 - 1  # what a store's column holds: the year 2262
+SPAN_NS_MAX = 2**62  # 146 years; so that an instant of these days and a span can be stored, too
 
 
 def check_draft(draft: Draft) -> None:
@@ -36,6 +41,57 @@ def check_draft(draft: Draft) -> None:
         raise InvalidArgument(f"Ordering key exceeds {ORDERING_KEY_BYTES_MAX} bytes")
     if draft.extras is not None and not 0 <= draft.extras.priority <= PRIORITY_MAX:
         raise InvalidArgument(f"Priority must be 0 to {PRIORITY_MAX}, not {draft.extras.priority}")
+    _check_instant(draft.publish_time_ns, "Publish time")
+    if draft.extras is not None:
+        _check_extras(draft.extras)
+
+
+def _check_extras(extras: Extras) -> None:
+    _check_instant(extras.available_at_ns, "Delivery time")
+    _check_instant(extras.expires_at_ns, "Expiry time")
+    check_text(extras.content_type, "Content type")
+    if not 0 <= extras.max_delivery_attempts <= INSTANT_NS_MAX:
+        raise InvalidArgument(f"Delivery attempts must not be negative, nor {extras.max_delivery_attempts}")
+
+
+def _check_instant(instant_ns: int, what: str) -> None:
+    if not 0 <= instant_ns <= INSTANT_NS_MAX:
+        raise InvalidArgument(f"{what} is out of range: {instant_ns} ns since the epoch")
+
+
+def check_ack_deadline(ack_deadline_ns: int) -> None:
+    """Refuse a lease that is longer than any may be.
+
+    Raises:
+        InvalidArgument: not 0 to 600 seconds.
+    """
+    if not 0 <= ack_deadline_ns <= ACK_DEADLINE_SECONDS_MAX * SECOND_NS:
+        raise InvalidArgument(f"Ack deadline must be between 0 and {ACK_DEADLINE_SECONDS_MAX} seconds")
+
+
+def check_settings(settings: TopicSettings | SubscriptionSettings) -> None:
+    """Refuse what no store could keep, since a journal that cannot be written stops the broker.
+
+    Raises:
+        InvalidArgument: a number is negative or too large, or a text is no text.
+    """
+    if isinstance(settings, SubscriptionSettings):
+        check_ack_deadline(settings.ack_deadline_ns)
+    for value in _leaves(msgspec.to_builtins(settings)):
+        if isinstance(value, str):
+            check_text(value, "A setting")
+        elif isinstance(value, int) and not 0 <= value <= SPAN_NS_MAX:
+            raise InvalidArgument(f"A setting is out of range: {value}")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def check_text(text: str, what: str) -> None:

@@ -6,6 +6,7 @@ waits for its backoff, nothing of its key overtakes (design §5), whatever the p
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 
@@ -27,7 +28,10 @@ class OrderingKeys:
         queue = self._keys[key]
         if queue is None:
             queue = self._keys[key] = deque()
-        queue.append(sequence)
+        if queue and sequence < queue[-1]:
+            insort(queue, sequence)  # a dead letter comes back
+        else:
+            queue.append(sequence)
         self.waiting += 1
         return False
 

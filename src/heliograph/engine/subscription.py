@@ -85,7 +85,8 @@ class Subscription:
     @property
     def is_eager(self) -> bool:
         """Whether messages are loaded as they are published: where priorities, delays or a capacity must be known."""
-        return self.settings.prioritised or self.settings.capacity is not None or self.settings.ttl_ns > 0
+        settings = self.settings
+        return not self.topic.plain or settings.prioritised or settings.capacity is not None or settings.ttl_ns > 0
 
     @property
     def waiting(self) -> int:
@@ -326,6 +327,8 @@ class Subscription:
         """DeadLettersRetried. They go to their place; a key of theirs has moved on, so they wait for its turn."""
         if self.settings.priority_aging_ns:
             self._revived_ns = (self._revived_ns or {}) | dict.fromkeys(sequences, retried_ns)
+        # whose turn it is must not depend on how much happened to be loaded: facts alone decide
+        self.load(self.topic.log.next_sequence - 1)
         for sequence, expiry in zip(sequences, expires_at_ns, strict=True):
             if self.dead.pop(sequence).failures:
                 self.failures[sequence] = 0  # it was handed out before

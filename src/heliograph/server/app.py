@@ -25,7 +25,7 @@ from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
-from heliograph.server.http import answer_error
+from heliograph.server.http import answer, answer_error
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.texts import translate
 from heliograph.server.queues import queue_routes
@@ -39,6 +39,8 @@ GRACE_SECONDS = 3.0
 
 STREAMS_PER_CONNECTION_MAX = 4096
 """Official clients put all their streams and calls to one address on one connection."""
+
+CLIENT_GONE_STATUS = 499
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +120,8 @@ class Application:
                 raise _no_handler(scope, handlers)
             await handler(scope, receive, watched_send, self._broker)
         except ClientGone:
-            return
+            with contextlib.suppress(Exception):  # for nobody; but the server under this wants every request answered
+                await answer(send, b"", status=CLIENT_GONE_STATUS)
         except HeliographError as error:
             if started:
                 raise

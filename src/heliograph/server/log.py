@@ -43,7 +43,7 @@ does not read, so their size decides what such a client costs: 8 MB, where whole
 
 
 class LogRange(NamedTuple):
-    """What a request wants read: sequences `first` to `last` of a topic, inclusive; empty when `last` is `first` - 1."""
+    """What a request wants read: sequences `first` to `last` of a topic, inclusive; none if `last` is `first` - 1."""
 
     topic: str
     topic_number: int
@@ -109,7 +109,7 @@ def _number(parameters: dict[str, str], name: str, default: int) -> int:
 
 
 class _Parts:
-    """The bytes of the stream, piece by piece, for worker threads: one call at a time, whatever thread it comes from."""
+    """The bytes of the stream, piece by piece, for worker threads: one call at a time, from whatever thread."""
 
     def __init__(self, wanted: LogRange, batches: Iterator[list[Message]]) -> None:
         self._lock = threading.Lock()

@@ -12,6 +12,7 @@ from heliograph.errors import HeliographError, Internal, InvalidArgument
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.http import answer, read_body
+from heliograph.server.peer import attentive
 from heliograph.server.queue_commands import QueueCommands
 from heliograph.server.routing import ClientGone, Receive, Route, Scope, Send
 
@@ -40,13 +41,13 @@ def queue_routes(broker: Broker, feeds: Feeds, closing: Closing) -> list[Route]:
     """
     commands = QueueCommands(broker, feeds, closing)
 
-    async def command(_scope: Scope, receive: Receive, send: Send, _broker: Broker) -> None:
+    async def command(scope: Scope, receive: Receive, send: Send, _broker: Broker) -> None:
         """One command. Every failure is answered in the envelope."""
         request_id = msgspec.Raw(b"null")
         try:
             request = _envelope(await read_body(receive))
             request_id = request.request_id
-            payload = await commands.run(request.command, bytes(request.payload), receive)
+            payload = await commands.run(request.command, bytes(request.payload), attentive(scope, receive))
         except HeliographError as error:
             await answer(send, _failure(request_id, error), status=error.http_status)
             return

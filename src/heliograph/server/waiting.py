@@ -4,11 +4,14 @@ goes."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import TracebackType
 from typing import Self
 
 from heliograph.server.closing import Closing
 from heliograph.server.routing import ClientGone, Receive
+
+log = logging.getLogger(__name__)
 
 
 class Wait:
@@ -65,7 +68,8 @@ class Wait:
 
     def _on_gone(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled():
-            task.exception()  # whatever ended the reading ended the request
+            if task.exception() is not None:
+                log.error("a waiting request could not be watched", exc_info=task.exception())
             self.wake()
 
 

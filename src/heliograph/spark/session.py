@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from heliograph.errors import FailedPrecondition
 from heliograph.spark import java
+from heliograph.spark.failure import in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG4J2 = Path(__file__).with_name("log4j2.properties")
-"""Errors only; Spark's own default prints several lines of warnings at every start."""
+"""Silence by default; Spark's own configuration prints several lines of warnings at every start."""
 
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Renames within one file system; a third faster than the default for micro-batches on local disks."""
@@ -47,7 +48,11 @@ ALWAYS_CONF: Mapping[str, str] = {
 
 
 def create_session(
-    app_name: str = "heliograph", *, master: str = "local[*]", conf: Mapping[str, str] | None = None
+    app_name: str = "heliograph",
+    *,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    log_level: str = "off",
 ) -> SparkSession:
     """The session of this process, started if there is none yet (four to eight seconds on two cores).
 
@@ -55,26 +60,30 @@ def create_session(
         app_name: what Spark shows.
         master: `local[*]`, `local[N]`, `spark://host:port`; `sc://host:port` is Spark Connect and needs no Java here.
         conf: Spark settings that win over ours.
+        log_level: what Spark writes on standard error: "off", "error", "warn" or "info". Whatever makes a query fail
+            is in the exception that it raises.
 
     Raises:
         FailedPrecondition: PySpark is not installed, or there is no Java to run it on; the message says what to do.
+        Internal: Spark did not start.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         command = f"{shlex.quote(sys.executable)} -m pip install 'heliograph[spark]'"
         raise FailedPrecondition(f"Spark is not installed here ({error}); run: {command}") from None
-    settings = dict(ALWAYS_CONF)
+    settings: dict[str, bool | float | int | str | None] = dict(ALWAYS_CONF)
     connect = master.startswith("sc://")
     if not connect:
         prepare_environment()
-        settings["spark.driver.extraJavaOptions"] = java_options(serial=master.startswith("local"))
+        settings["spark.driver.extraJavaOptions"] = java_options(log_level, serial=master.startswith("local"))
     if master.startswith("local"):
         settings |= LOCAL_CONF
     settings |= conf or {}
     builder = SparkSession.builder.appName(app_name).config(map=settings)
     builder = builder.remote(master) if connect else builder.master(master)
-    return builder.getOrCreate()
+    with in_one_line("Starting Spark"):
+        return builder.getOrCreate()
 
 
 def prepare_environment() -> java.Java:
@@ -92,9 +101,9 @@ def prepare_environment() -> java.Java:
     return found
 
 
-def java_options(*, serial: bool) -> str:
+def java_options(log_level: str, *, serial: bool) -> str:
     """The driver JVM's arguments. `serial`: the collector that suits two cores and a small heap."""
-    options = [f"-Dlog4j2.configurationFile={LOG4J2.as_uri()}"]
+    options = [f"-Dlog4j2.configurationFile={LOG4J2.as_uri()}", f"-Dheliograph.log.level={log_level}"]
     if serial:
         options.append("-XX:+UseSerialGC")
     return " ".join(shlex.quote(option) for option in options)

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -179,8 +180,8 @@ class LogReader(DataSourceReader):
         if first < bounds.first:
             if options.fail_on_data_loss and first < end:
                 raise FailedPrecondition(
-                    f"The messages of {options.topic} before sequence {bounds.first} are gone; asked for were those from "
-                    f"{first}. To read what there is, set failOnDataLoss to false"
+                    f"The messages of {options.topic} before sequence {bounds.first} are gone; asked for were those "
+                    f"from {first}. To read what there is, set failOnDataLoss to false"
                 )
             first = bounds.first
         return first, end
@@ -220,7 +221,7 @@ def split(topic_number: int, first: int, end: int, parts: int) -> list[LogRange]
     rows = end - first
     parts = max(1, min(parts, rows))
     edges = [first + rows * part // parts for part in range(parts + 1)]
-    return [LogRange(topic_number, low, high - 1) for low, high in zip(edges, edges[1:], strict=False)]
+    return [LogRange(topic_number, low, high - 1) for low, high in pairwise(edges)]
 
 
 def _topic(options: Mapping[str, str]) -> str:
@@ -230,7 +231,9 @@ def _topic(options: Mapping[str, str]) -> str:
     if "/" in topic:
         return topic
     if not project:
-        raise InvalidArgument(f"topic {topic!r} is a short name: give its full name, or its project in the option project")
+        raise InvalidArgument(
+            f"topic {topic!r} is a short name: give its full name, or its project in the option project"
+        )
     return f"projects/{project}/topics/{topic}"
 
 

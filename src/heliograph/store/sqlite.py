@@ -88,10 +88,13 @@ class SqliteStore:
         return self._writing.facts_written
 
     def recover(self) -> Iterator[Fact]:
-        """See `Store.recover`."""
+        """See `Store.recover`. A store that is refused is closed, and its directory free again."""
         connection = open_reader(self.path, self._connect, alone=True)
         try:
             yield from Recovery(self.path, connection).facts()
+        except StoreRefused:
+            self.close()
+            raise
         finally:
             connection.close()
 
@@ -185,6 +188,5 @@ def _make(directory: Path) -> None:
 
 def _unusable(directory: Path, error: Exception) -> StoreRefused:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return StoreRefused(
-        f"The data directory {directory} cannot be used ({reason}): make it writable, or choose another"
-    )
+    remedy = "free some space there" if "full" in reason or "space" in reason else "make it writable"
+    return StoreRefused(f"The data directory {directory} cannot be used ({reason}): {remedy}, or choose another")

@@ -6,6 +6,7 @@ from outside as a table; nothing here knows Pub/Sub.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -24,14 +25,16 @@ from heliograph.server.grpc.status import (
     rpc_error,
     trailers,
 )
-from heliograph.server.routing import ClientGone, Receive, Scope, Send
+from heliograph.server.routing import ClientGone, Event, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
 _TIMEOUT_UNIT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
-_RESPONSE_START = {"type": "http.response.start", "status": 200, "headers": [CONTENT_TYPE], "trailers": True}
-_TRAILERS_OK = {"type": "http.response.trailers", "headers": OK_TRAILERS}
+Events: TypeAlias = tuple[Event, ...]
+
+_RESPONSE_START: Event = {"type": "http.response.start", "status": 200, "headers": [CONTENT_TYPE], "trailers": True}
+_TRAILERS_OK: Event = {"type": "http.response.trailers", "headers": OK_TRAILERS}
 
 
 PIECE_BYTES = 128 * 1024
@@ -141,14 +144,12 @@ class BidiCall:
         try:
             if not self.started:
                 self.started = True
-                await self._send(_RESPONSE_START.copy())
+                await self._send(_RESPONSE_START)
             for start in range(0, len(body), PIECE_BYTES):
                 piece = body[start : start + PIECE_BYTES] if len(body) > PIECE_BYTES else body
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         except Exception as error:
-            # ASGI leaves open what a server raises here; h2corn has an error of its own
-            log.debug("a response could not be sent: %r", error)
-            raise ClientGone from error
+            raise ClientGone from error  # whatever kind of error the server under this has for it
 
 
 class GrpcApplication:
@@ -174,46 +175,46 @@ class GrpcApplication:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call; never raises for the call's own failure."""
+        """Answer one call; never raises for the call's own failure, nor when the client has gone."""
         method = self._methods.get(scope["path"])
         if type(method) is Unary:
-            await self._unary(method, scope, receive, send)
+            events = await self._unary(method, scope, receive)
         elif type(method) is Bidi:
-            await self._bidi(method, scope, receive, send)
+            events = await self._bidi(method, scope, receive, send)
         else:
-            await _fail(send, RpcError(UNIMPLEMENTED, f"Method not found: {scope['path']}"))
+            events = _status_alone(RpcError(UNIMPLEMENTED, f"Method not found: {scope['path']}"))
+        try:
+            for event in events:
+                await send(event)
+        except Exception as error:
+            # ASGI leaves open what a server raises for a client that has gone; h2corn has an error of its own
+            log.debug("%s could not be answered: %r", scope["path"], error)
 
-    async def _unary(self, method: Unary, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _unary(self, method: Unary, scope: Scope, receive: Receive) -> Events:
         call = UnaryCall(scope, receive)
         try:
             request = _parse(method.request_class, await call.read())
             response = await method.handler(request, call)
         except ClientGone:
-            return
+            return await _nothing()
         except Exception as error:
-            await _fail(send, self._status(error, scope))
-            return
-        await send(_RESPONSE_START.copy())
-        await send({"type": "http.response.body", "body": frame(response)})
-        await send(_TRAILERS_OK.copy())
+            return _status_alone(self._status(error, scope))
+        return (_RESPONSE_START, {"type": "http.response.body", "body": frame(response)}, _TRAILERS_OK)
 
-    async def _bidi(self, method: Bidi, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _bidi(self, method: Bidi, scope: Scope, receive: Receive, send: Send) -> Events:
         call = BidiCall(scope, receive, send, method.request_class)
         status = _TRAILERS_OK
         try:
             await method.handler(call)
         except ClientGone:
-            return
+            return await _nothing()
         except Exception as error:
             failure = self._status(error, scope)
             if not call.started:
-                await _fail(send, failure)
-                return
+                return _status_alone(failure)
             status = {"type": "http.response.trailers", "headers": trailers(failure)}
-        if not call.started:
-            await send(_RESPONSE_START.copy())
-        await send({"type": "http.response.body", "body": b""})
-        await send(status.copy())
+        end: Events = ({"type": "http.response.body", "body": b""}, status)
+        return end if call.started else (_RESPONSE_START, *end)
 
     def _status(self, error: Exception, scope: Scope) -> RpcError:
         if isinstance(error, RpcError):
@@ -224,11 +225,17 @@ class GrpcApplication:
         return RpcError(INTERNAL, "The broker failed on this call; its log tells more")
 
 
-async def _fail(send: Send, error: RpcError) -> None:
-    """A response of a status alone ("Trailers-Only")."""
+async def _nothing() -> Events:
+    """The answer for a client that has gone. h2corn tells of it a moment before it knows itself, and would complain on
+    standard error that the answer is not complete."""
+    await asyncio.sleep(0.05)
+    return ()
+
+
+def _status_alone(error: RpcError) -> Events:
+    """A response without a message ("Trailers-Only")."""
     headers = [CONTENT_TYPE, *trailers(error)]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+    return ({"type": "http.response.start", "status": 200, "headers": headers}, {"type": "http.response.body"})
 
 
 def _parse(request_class: Any, message: bytes) -> Any:

@@ -27,8 +27,9 @@ OK_TRAILERS: Headers = [(b"grpc-status", b"0")]
 # everything printable in ASCII but the percent sign goes as it is (gRPC over HTTP/2, "Percent-Encoded")
 _UNQUOTED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
-MESSAGE_BYTES_MAX = 4096
-"""Of `grpc-message`: clients refuse headers beyond 8 KiB in all, and would then lose the status with the text."""
+MESSAGE_BYTES_MAX = 1024
+"""Of `grpc-message`, before its encoding, which may triple it: clients refuse headers beyond 8 KiB in all, and would
+then lose the status with the text."""
 
 
 class RpcError(Exception):

@@ -93,7 +93,7 @@ class _Stream:
         self._woken = asyncio.Event()
         self._blocked = False
         self._answers: list[bytes] = []
-        self._properties = b""
+        self._properties = b""  # goes with every response: the Python client takes a response without it for "off"
         self._half_closed = False
         self._failure: Exception | None = None
         self.wake = self._woken.set
@@ -224,11 +224,11 @@ class _Stream:
                 self._held.add(delivery, len(entry))
                 holders[delivery.ack_id] = self
             if size + len(entry) > RESPONSE_BYTES_MAX and entries:
-                responses.append((len(entries), b"".join(entries)))
+                responses.append((len(entries), b"".join((*entries, self._properties))))
                 entries, size = [], 0
             entries.append(entry)
             size += len(entry)
-        responses.append((len(entries), b"".join(entries)))
+        responses.append((len(entries), b"".join((*entries, self._properties))))
         return responses
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -289,7 +289,7 @@ class _Stream:
         confirmation = getattr(response, field)
         confirmation.ack_ids.extend([ack_id for ack_id in ack_ids if ack_id not in gone])
         confirmation.invalid_ack_ids.extend(stale)
-        self._answers.append(response.SerializeToString())
+        self._answers.append(response.SerializeToString() + self._properties)
         self.wake()
 
     # ── what becomes of its deliveries (`feed.Holder`) ──────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
 from heliograph.errors import FailedPrecondition, Internal
+from heliograph.spark.failure import in_one_line
 from heliograph.spark.log_client import LogBounds, LogClient
 from heliograph.spark.source import COLUMNS
 
@@ -118,8 +119,8 @@ def archive(
         first = _first_unarchived(commits, bounds)
         if first < bounds.first and fail_on_data_loss:
             raise FailedPrecondition(
-                f"The broker has trimmed {topic} up to sequence {bounds.first - 1}, but it is archived up to {first - 1} "
-                "only. To go on without the messages in between, turn off fail_on_data_loss"
+                f"The broker has trimmed {topic} up to sequence {bounds.first - 1}, but it is archived up to "
+                f"{first - 1} only. To go on without the messages in between, turn off fail_on_data_loss"
             )
         first = max(first, bounds.first)
         if first <= bounds.last:
@@ -168,26 +169,17 @@ def _write(
     spark: SparkSession, endpoint: str, topic: str, directory: Path, wanted: LogBounds, fail_on_data_loss: bool
 ) -> list[File]:
     """Write the messages of a range below the staging directory, durably; nobody sees them there."""
-    from pyspark.sql import functions as sf
-
     run = f"{wanted.topic_number:06d}-{wanted.first:012d}-{wanted.last:012d}"
     staging = _staging(directory, topic) / run
-    messages = (
-        spark.read.format("heliograph")
-        .option("endpoint", endpoint)
-        .option("topic", topic)
-        .option("startingOffsets", wanted.first)
-        .option("endingOffsets", wanted.last + 1)
-        .option("failOnDataLoss", fail_on_data_loss)
-        .load()
-    )
-    hours = messages.drop("topic").withColumns(
-        {
-            "dt": sf.date_format("publish_time", "yyyy-MM-dd"),
-            "hr": sf.date_format("publish_time", "HH"),
-        }
-    )
-    hours.write.partitionBy("dt", "hr").option("compression", "zstd").parquet(str(staging))
+    options = {
+        "endpoint": endpoint,
+        "topic": topic,
+        "startingOffsets": str(wanted.first),
+        "endingOffsets": str(wanted.last + 1),
+        "failOnDataLoss": str(fail_on_data_loss),
+    }
+    with in_one_line(f"Archiving {topic}"):
+        write_hours(spark, options, staging)
     files = []
     for number, staged in enumerate(sorted(staging.glob("dt=*/hr=*/*.parquet"))):
         _sync(staged)
@@ -199,6 +191,20 @@ def _write(
     if written > expected or (written < expected and fail_on_data_loss):
         raise Internal(f"Spark wrote {written} of {expected} messages of {topic}; nothing was archived")
     return files
+
+
+def write_hours(spark: SparkSession, options: Mapping[str, str], target: Path) -> None:
+    """Write what the source gives with these options to `target`, as `dt=/hr=` of Parquet files.
+
+    If it raises, nobody may use what is in `target`.
+    """
+    from pyspark.sql import functions as sf
+
+    messages = spark.read.format("heliograph").options(**options).load()
+    hours = messages.drop("topic").withColumns(
+        {"dt": sf.date_format("publish_time", "yyyy-MM-dd"), "hr": sf.date_format("publish_time", "HH")}
+    )
+    hours.write.partitionBy("dt", "hr").option("compression", "zstd").parquet(str(target))
 
 
 def _commit(directory: Path, commit: Commit) -> None:

@@ -1,0 +1,119 @@
+"""Leases of the messages that this process has in hand: kept while a callback runs, given back at the end.
+
+A message whose callback is running is extended in time, so that no other subscriber gets it meanwhile, however long it
+takes. One that was handed out to be settled later has its ack deadline for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+
+from heliograph.broker.protocol import Broker
+from heliograph.client.priority_message import PriorityMessage
+from heliograph.engine.settings import SECOND_NS
+from heliograph.errors import HeliographError
+
+_log = logging.getLogger("heliograph")
+
+_LOOKS_PER_DEADLINE = 3  # so that one look may come late
+
+
+class LeaseKeeper:
+    """Messages in hand, by ack id.
+
+    Args:
+        broker: whose leases they are.
+        ack_deadline_seconds: how long a lease lasts.
+    """
+
+    def __init__(self, broker: Broker, ack_deadline_seconds: float) -> None:
+        self._broker = broker
+        self._deadline_seconds = ack_deadline_seconds
+        self._changed = threading.Condition()
+        self._held: dict[str, PriorityMessage] = {}
+        self._ends: dict[str, float] = {}  # of those that nobody extends: when their lease has ended for certain
+        self._thread: threading.Thread | None = None
+        self._asleep = False
+        self._closed = False
+
+    def hold(self, message: PriorityMessage, *, extend: bool = False) -> None:
+        """It was handed out just now; with `extend` its lease goes on until `returned`."""
+        with self._changed:
+            self._held[message.ack_id] = message
+            if not extend:
+                self._ends[message.ack_id] = time.monotonic() + self._deadline_seconds
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="heliograph-leases", daemon=True)
+                self._thread.start()
+            elif self._asleep:
+                self._changed.notify()
+
+    def returned(self, message: PriorityMessage) -> None:
+        """Its callback has returned: from now on it has its ack deadline to be settled."""
+        with self._changed:
+            if message.ack_id in self._held:
+                self._ends[message.ack_id] = time.monotonic() + self._deadline_seconds
+
+    def let_go(self, message: PriorityMessage) -> None:
+        """It is being settled."""
+        with self._changed:
+            self._ends.pop(message.ack_id, None)
+            self._held.pop(message.ack_id, None)
+
+    def find(self, ack_id: str) -> PriorityMessage | None:
+        """The message in hand by that ack id."""
+        with self._changed:
+            return self._held.get(ack_id)
+
+    def close(self) -> None:
+        """Give back everything in hand at once; it counts as no failure. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            messages = list(self._held.values())
+            self._held.clear()
+        for resource, ack_ids in _by_resource(messages).items():
+            try:
+                self._broker.release(resource, ack_ids)
+            except HeliographError as error:
+                _log.debug("leases of %s could not be given back: %s", resource, error)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._wait():
+            self._extend()
+
+    def _wait(self) -> bool:
+        """Until it is time to look again; nothing in hand, nothing to look at. False once closed."""
+        with self._changed:
+            while not self._held and not self._closed:
+                self._asleep = True
+                self._changed.wait()
+            self._asleep = False
+            self._changed.wait_for(lambda: self._closed, self._deadline_seconds / _LOOKS_PER_DEADLINE)
+            return not self._closed
+
+    def _extend(self) -> None:
+        with self._changed:
+            now = time.monotonic()
+            for ack_id in [ack_id for ack_id, end in self._ends.items() if end < now]:
+                del self._ends[ack_id]
+                self._held.pop(ack_id, None)
+            messages = [message for ack_id, message in self._held.items() if ack_id not in self._ends]
+        for resource, ack_ids in _by_resource(messages).items():
+            try:
+                self._broker.modify_ack_deadline(resource, ack_ids, round(self._deadline_seconds * SECOND_NS))
+            except HeliographError as error:
+                _log.warning("leases of %s could not be extended: %s", resource, error)
+
+
+def _by_resource(messages: Iterable[PriorityMessage]) -> dict[str, list[str]]:
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for message in messages:
+        groups[message.queue.resource].append(message.ack_id)
+    return groups
