@@ -54,16 +54,11 @@ class Bench:
 
     def ack(self, *messages: InternalMessage) -> None:
         for message in messages:
-            self.queue.ack(ack_id(message))
+            self.queue.ack(message.ack_id)
 
     def nack(self, *messages: InternalMessage) -> None:
         for message in messages:
-            self.queue.nack(ack_id(message))
-
-
-def ack_id(message: InternalMessage) -> str:
-    assert message.ack_id is not None
-    return message.ack_id
+            self.queue.nack(message.ack_id)
 
 
 # ── requirements ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,7 +196,7 @@ def test_000_br_009_a_deadline_counts_from_now_and_can_be_moved_again_and_again(
     (message,) = bench.pull()
     for _ in range(5):
         bench.clock.advance(9)
-        bench.queue.modify_ack_deadline(ack_id(message), 10)
+        bench.queue.modify_ack_deadline(message.ack_id, 10)
     bench.clock.advance(9.999)
     assert bench.pull() == []
     bench.clock.advance(0.001)
@@ -211,7 +206,7 @@ def test_000_br_009_a_deadline_counts_from_now_and_can_be_moved_again_and_again(
 def test_000_br_009_a_deadline_of_zero_is_a_nack() -> None:
     bench = Bench()
     bench.publish("a")
-    bench.queue.modify_ack_deadline(ack_id(bench.pull()[0]), 0)
+    bench.queue.modify_ack_deadline(bench.pull()[0].ack_id, 0)
     assert bench.pull()[0].delivery_attempt == 2
 
 
@@ -221,7 +216,7 @@ def test_000_br_009_a_deadline_out_of_bounds_is_refused_and_changes_nothing(seco
     bench.publish("a")
     (message,) = bench.pull()
     with pytest.raises(InvalidArgument, match=r"^Ack deadline must be between 0 and 600 seconds$"):
-        bench.queue.modify_ack_deadline(ack_id(message), seconds)
+        bench.queue.modify_ack_deadline(message.ack_id, seconds)
     bench.ack(message)
 
 
@@ -417,7 +412,7 @@ def test_000_br_018_an_expired_or_unknown_ack_id_is_invalid_for_every_use() -> N
     bench.publish("a")
     (message,) = bench.pull()
     bench.clock.advance(10)
-    for bad in (ack_id(message), "abc123", "", "1-2", "1-2-3-4", "9-9-9", "x-y-z"):
+    for bad in (message.ack_id, "abc123", "", "1-2", "1-2-3-4", "9-9-9", "x-y-z"):
         for use in (bench.queue.ack, bench.queue.nack, lambda bad: bench.queue.modify_ack_deadline(bad, 20)):
             with pytest.raises(InvalidAckId, match=f"^Invalid ack ID: {bad}$"):
                 use(bad)
@@ -582,7 +577,7 @@ def test_000_ac_008_modify_ack_deadline() -> None:
     bench = Bench(ackDeadlineSeconds=10)
     bench.publish("test")
     pulled = bench.pull()
-    bench.queue.modify_ack_deadline(ack_id(pulled[0]), 15)
+    bench.queue.modify_ack_deadline(pulled[0].ack_id, 15)
     bench.clock.advance(12)
     assert bench.pull() == []
     bench.ack(pulled[0])
@@ -788,7 +783,7 @@ def test_000_several_threads_publish_and_pull_and_nothing_is_lost_or_doubled() -
             messages = queue.pull("s", 7)
             for message in messages:
                 received.append(message.id)
-                queue.ack(ack_id(message))
+                queue.ack(message.ack_id)
             if last and not messages:
                 return
 

@@ -33,7 +33,7 @@ class InternalMessage:
         publish_time: when it was published.
         ordering_key: None = none.
         delivery_attempt: 1 for the first delivery.
-        ack_id: names the delivery, for `MessageQueue.ack` and its like; None before there is one.
+        ack_id: names the delivery, for `MessageQueue.ack` and its like; "" before there is one.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class InternalMessage:
         publish_time: datetime | None = None,
         ordering_key: str | None = None,
         delivery_attempt: int = 1,
-        ack_id: str | None = None,
+        ack_id: str = "",
     ) -> None:
         self.id = id
         self.data = data

@@ -100,7 +100,7 @@ class Message:
     @property
     def ack_id(self) -> str:
         """Names this delivery."""
-        return self._source.ack_id or ""
+        return self._source.ack_id
 
     @property
     def data(self) -> bytes:

@@ -67,7 +67,7 @@ class Outstanding:
         self._queue = queue
         self._name = name
         self._lock = threading.Lock()
-        self._by_ack_id: dict[str | None, Message] = {}
+        self._by_ack_id: dict[str, Message] = {}
         self._earliest_ns = _NEVER_NS  # no lease ends before
         self._wakes: tuple[Callable[[], None], ...] = ()
         self.bytes = 0
@@ -175,7 +175,6 @@ class Outstanding:
         """See `Message.ack`. Those of a running stream go to the broker together; see `Broker.acknowledge_later`."""
         source = message._source
         ack_id = source.ack_id
-        assert ack_id is not None
         wakes = self._wakes
         with self._lock:
             known = self._by_ack_id.pop(ack_id, None) is not None
@@ -253,7 +252,7 @@ class Outstanding:
         Raises:
             InvalidAckId.
         """
-        if source.deadline_ns or source.ack_id is None:
+        if source.deadline_ns:
             return
         if self._queue.broker.subscription_of(source.ack_id) != self._name:
             raise InvalidAckId([source.ack_id])
