@@ -7,6 +7,7 @@ and an object without listeners has no table at all.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -63,10 +64,10 @@ class Emitter:
         Raises:
             InvalidArgument: there is no such event, or the listener cannot be called.
         """
+        self._check_event(event)
         if listener is None:
-            self._check_event(event)
-            return lambda function: self._add(event, function, function) and function
-        self._add(event, listener, listener)
+            return functools.partial(self._decorate, event, False)
+        self._add(event, listener, once=False)
         return self
 
     @overload
@@ -77,10 +78,10 @@ class Emitter:
 
     def once(self, event: str, listener: Listener | None = None) -> Any:
         """As `on`, for the next such event only."""
+        self._check_event(event)
         if listener is None:
-            self._check_event(event)
-            return lambda function: self._add(event, function, _Once(self, event, function)) and function
-        self._add(event, listener, _Once(self, event, listener))
+            return functools.partial(self._decorate, event, True)
+        self._add(event, listener, once=True)
         return self
 
     def remove_listener(self, event: str, listener: Listener) -> Self:
@@ -140,13 +141,15 @@ class Emitter:
     def _listening(self, event: str) -> None:
         """Somebody new listens to `event`."""
 
-    def _add(self, event: str, listener: Listener, called: Listener) -> bool:
-        self._check_event(event)
+    def _decorate(self, event: str, once: bool, listener: L) -> L:
+        self._add(event, listener, once=once)
+        return listener
+
+    def _add(self, event: str, listener: Listener, *, once: bool) -> None:
         if not callable(listener):
             raise InvalidArgument(f"A listener must be callable, not {type(listener).__name__}")
-        self._keep(event, (*self.listeners(event), called))
+        self._keep(event, (*self.listeners(event), _Once(self, event, listener) if once else listener))
         self._listening(event)
-        return True
 
     def _keep(self, event: str, listeners: tuple[Listener, ...]) -> None:
         if self._listeners is None:

@@ -412,8 +412,14 @@ class MessageStream:
 
     def _callback_failed(self, message: Message, error: BaseException) -> None:
         """A callback that raises has not processed its message; the stream goes on."""
-        message.nack()
+        self._give_back(message)
         self._tell(error)
+
+    def _give_back(self, message: Message) -> None:
+        try:
+            message.nack()
+        except HeliographError as error:  # then its lease ends by itself
+            self._tell(error)
 
     def _follow(self, message: Message, result: Awaitable[Any]) -> None:
         assert self._loop is not None
@@ -425,7 +431,7 @@ class MessageStream:
         try:
             await result
         except asyncio.CancelledError:
-            message.nack()
+            self._give_back(message)
             raise
         except Exception as error:
             self._callback_failed(message, error)

@@ -110,9 +110,9 @@ class Publisher:
         if batch.handle is not None:
             batch.handle.cancel()
             batch.handle = None
-        if not batch.drafts:
-            return
         self._withdraw_paused(batch)
+        if batch.loop.is_closed():
+            batch.futures.clear()  # nobody waits any more; the messages were promised all the same
         try:
             reply = self._queue.broker.publish(self._topic, batch.drafts)
         except Exception as error:
@@ -121,7 +121,7 @@ class Publisher:
             if reply.done:
                 self._settle(batch, reply)
             else:
-                task = batch.loop.create_task(self._settle_later(batch, reply))
+                task = asyncio.get_running_loop().create_task(self._settle_later(batch, reply))
                 self._sending.add(task)
                 task.add_done_callback(self._sent)
         self._tell_if_idle()
@@ -156,7 +156,7 @@ class Publisher:
             self._busy(self, False)
 
     def _settle(self, batch: _Batch, reply: Reply[list[str]]) -> None:
-        for future, message_id in zip(batch.futures, reply.result(), strict=True):
+        for future, message_id in zip(batch.futures, reply.result(), strict=False):
             if not future.done():
                 future.set_result(message_id)
 

@@ -166,8 +166,8 @@ class PubSub:
             await self._flush()  # callbacks may have published
         finally:
             self._closed = True
-        if self._own_broker is not None:
-            await asyncio.to_thread(self._own_broker.close)
+            if self._own_broker is not None:
+                await asyncio.to_thread(self._own_broker.close)
 
     async def _flush(self) -> None:
         while self._busy:
