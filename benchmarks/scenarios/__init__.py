@@ -9,6 +9,7 @@ MODULES = (
     "benchmarks.scenarios.store",
     "benchmarks.scenarios.durable",
     "benchmarks.scenarios.grpc_door",
+    "benchmarks.scenarios.log_door",
 )
 
 suite = Suite()

@@ -15,8 +15,13 @@ from heliograph.client.options import (
     SubscriberOptions,
     SubscriptionOptions,
 )
-from heliograph.client.priority import PriorityPubSub
-from heliograph.client.priority_message import Priority, PriorityDeadLetter, PriorityMessage
+from heliograph.client.priority import (
+    Priority,
+    PriorityDeadLetter,
+    PriorityMessage,
+    PriorityPubSub,
+    PrioritySubscription,
+)
 from heliograph.client.pubsub import PubSub
 from heliograph.client.subscription import Subscription
 from heliograph.client.timestamp import DatetimeWithNanoseconds
@@ -76,6 +81,7 @@ __all__ = [
     "PriorityDeadLetter",
     "PriorityMessage",
     "PriorityPubSub",
+    "PrioritySubscription",
     "PubSub",
     "PublishOptions",
     "QueueExists",

@@ -106,6 +106,9 @@ def _check_log(topic: Topic) -> None:
 
 def _holders(topic: Topic, sequence: int) -> int:
     log = topic.log
+    if sequence < log._first:
+        assert log._old is not None
+        return log._old[sequence][1]
     return log._holders[sequence - log._first] if log._holders is not None else 1
 
 
@@ -165,3 +168,14 @@ def recovered(facts: Iterable[Fact], now_ns: int, engine: Engine) -> Engine:
         engine.replay(fact)
     engine.recovered(now_ns)
     return engine
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Where two states differ, one line each."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return [
+            line
+            for key in dict.fromkeys([*ours, *theirs])
+            for line in differences(ours.get(key), theirs.get(key), f"{path}/{key}")
+        ]
+    return [] if ours == theirs else [f"{path}: {ours!r} is not {theirs!r}"]

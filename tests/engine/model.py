@@ -32,6 +32,7 @@ class Entry:
     sequence: int
     draft: Draft
     published_ns: int
+    first_expiry_ns: int
     expires_ns: int
     available_ns: int
     turn: bool = True  # False: another message of its ordering key goes first
@@ -63,6 +64,9 @@ class Subscription:
 
     def leased(self) -> list[Entry]:
         return [entry for entry in self.held if entry.lease is not None]
+
+    def ack_id(self, entry: Entry) -> str:
+        return f"{self.number}-{entry.sequence}-{entry.lease[0] if entry.lease is not None else 0}"
 
     def delayed(self, now_ns: int) -> list[Entry]:
         return [entry for entry in self.waiting() if entry.turn and entry.available_ns > now_ns]
@@ -173,7 +177,8 @@ class Model:
                 capacity = subscription.settings.capacity
                 if capacity is None or not capacity.refuse:
                     continue
-                if len(subscription.waiting()) + len(drafts) > capacity.messages:
+                waiting_bytes = sum(size_bytes(one) for one in [*(e.draft for e in subscription.waiting()), *drafts])
+                if len(subscription.waiting()) + len(drafts) > capacity.messages or 0 < capacity.bytes < waiting_bytes:
                     raise QueueFull(name, capacity.messages)
         first = topic.next_sequence
         topic.next_sequence += len(drafts)
@@ -195,7 +200,8 @@ class Model:
             published_ns = draft.publish_time_ns or now_ns
             extras = draft.extras or Extras()
             expires_ns = extras.expires_at_ns or (published_ns + ttl_ns if ttl_ns else 0)
-            subscription.admit(Entry(first + index, draft, published_ns, expires_ns, extras.available_at_ns))
+            entry = Entry(first + index, draft, published_ns, expires_ns, expires_ns, extras.available_at_ns)
+            subscription.admit(entry)
 
     # ── delivering and settling ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -242,7 +248,7 @@ class Model:
         return [
             Delivered(
                 subscription.topic.message_id(entry),
-                f"{subscription.number}-{entry.sequence}-{subscription.lease_number}",
+                subscription.ack_id(entry),
                 entry.failures + 1,
                 deadline_ns,
                 entry.draft.data,
@@ -253,11 +259,7 @@ class Model:
     def settle(self, action: str, name: str, ack_ids: list[str], now_ns: int, ack_deadline_ns: int = 0) -> list[str]:
         subscription = self._subscription(name)
         self.tick(now_ns)
-        current = {
-            f"{subscription.number}-{entry.sequence}-{entry.lease[0]}": entry
-            for entry in subscription.held
-            if entry.lease is not None
-        }
+        current = {subscription.ack_id(entry): entry for entry in subscription.leased()}
         entries: list[Entry] = []
         stale: list[str] = []
         for ack_id in ack_ids:
@@ -337,11 +339,12 @@ class Model:
                 raise MessageNotFound(message_id)
         for entry in [by_id[message_id] for message_id in chosen]:
             subscription.dead.remove(entry)
-            entry.expires_ns = 0
-            if entry.reason is DeadLetterReason.TTL_EXPIRED:
-                own = entry.extras.expires_at_ns
-                entry.expires_ns = now_ns + (own - entry.published_ns if own else subscription.settings.ttl_ns)
-            entry.failures, entry.came_back, entry.available_ns, entry.reason = 0, False, 0, None
+            entry.expires_ns = entry.first_expiry_ns
+            over = entry.reason is DeadLetterReason.TTL_EXPIRED or entry.expires_ns <= now_ns
+            if entry.expires_ns and over:
+                entry.expires_ns = now_ns + entry.first_expiry_ns - entry.published_ns
+            entry.came_back = entry.failures > 0
+            entry.failures, entry.available_ns, entry.reason = 0, 0, None
             subscription.admit(entry)
         return len(chosen)
 

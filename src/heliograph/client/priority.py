@@ -10,7 +10,7 @@
 A message has a priority: 1 (high), 2 (medium) or 3 (low); of those that wait, the higher goes first, then the older. A
 callback that returns has processed its message; one that raises gets it again, later and later, and after the last
 retry the message is a dead letter, to be looked at and put back. Subscribers of one topic share its messages. A pattern
-(`orders.*`, `orders.#`) gets a copy of what is published to each topic that it matches (docs/adr/0010).
+(`orders.*`, `orders.#`) gets a copy of what is published to each topic that it matches (docs/adr/0004).
 """
 
 from __future__ import annotations
