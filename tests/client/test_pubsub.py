@@ -285,6 +285,8 @@ BAD_MESSAGES: list[dict[str, Any]] = [
     {"message": ["list"]},
     {"message": {}},
     {"message": {"data": "text"}},
+    {"message": b"once", "data": b"twice"},
+    {"message": {"data": b"once"}, "data": b"twice"},
     {"message": {"dta": b""}},
     {"data": "text"},
     {"data": 5},

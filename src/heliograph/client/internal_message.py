@@ -132,6 +132,8 @@ def draft_of(message: object) -> Draft:
 
 def checked_draft(data: object, attributes: object, ordering_key: object) -> Draft:
     """A message to publish, whose limits are checked, in memory that nobody else can change. Raises as `draft_of`."""
+    if type(data) is bytes and attributes is None and ordering_key is None and len(data) <= _SURELY_SMALL_BYTES:
+        return Draft(data)  # most messages
     draft = Draft(data_of(data), attributes_of(attributes), ordering_key_of(ordering_key))
     if draft.attributes or draft.ordering_key or len(draft.data) > _SURELY_SMALL_BYTES:
         check_draft(draft)

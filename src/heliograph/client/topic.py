@@ -216,6 +216,8 @@ def _draft(
     more: Mapping[str, Any],
 ) -> Draft:
     """What to publish, from whichever way the caller chose."""
+    if message is not None and data is not None:
+        raise InvalidArgument("The data of a message are given twice")
     if more or isinstance(message, Mapping):
         fields = named(message, _FIELDS, "A message's fields", {}) if isinstance(message, Mapping) else {}
         fields |= named(more, _FIELDS, "A message's fields", {})
