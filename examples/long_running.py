@@ -6,7 +6,7 @@ from heliograph import Message, PubSub
 
 
 async def long_running_operation(data: bytes) -> None:
-    await asyncio.sleep(1.2)  # longer than the ack deadline below
+    await asyncio.sleep(1.1)  # longer than the ack deadline below
 
 
 async def main() -> None:

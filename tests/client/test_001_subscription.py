@@ -146,7 +146,7 @@ async def test_001_stopping_ends_even_where_the_broker_was_closed_before() -> No
     subscription.on("message", inbox).on("error", lambda _: None).open()
     await topic.publish_message(b"x")
     await until(lambda: len(inbox) == 1)
-    inbox.messages[0]._source.deadline_ns = 1  # as if its second had passed
+    inbox.messages[0]._source.deadline_ns = subscription.outstanding._earliest_ns = 1  # as if its second had passed
     pubsub.queue.broker.close()
     await asyncio.wait_for(subscription.close(), 10)
 

@@ -14,7 +14,7 @@ import pytest
 from heliograph import Message
 from tests.client.conftest import Bench, idle, until
 
-SEEDS = range(40)
+SEEDS = range(25)
 STEPS = 60
 ERROR = RuntimeError("the callback's own")
 
