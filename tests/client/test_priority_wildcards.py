@@ -351,7 +351,7 @@ def test_unsubscribing_ends_the_subscribers_of_others_on_the_same_broker(world: 
 
 def test_a_queue_deleted_through_another_door_is_made_again(pubsub: PriorityPubSub) -> None:
     pubsub.publish("orders", 1)
-    pubsub.broker.engine.delete_queue("priority/orders").result()
+    pubsub.broker.backing.delete_queue("priority/orders").result()
     pubsub.publish("orders", 2)
     assert drained(pubsub, "orders") == [2]
 
@@ -362,7 +362,7 @@ def test_a_kept_topic_deleted_through_another_door_does_not_end_a_pattern(pubsub
     pubsub.subscribe("orders.*", inbox)
     inbox.wait(1)
     settled(pubsub, "orders.old")
-    pubsub.broker.engine.delete_queue("priority/orders.old").result()
+    pubsub.broker.backing.delete_queue("priority/orders.old").result()
     pubsub.publish("orders.new", 2)
     assert inbox.wait(2) == [1, 2]
 

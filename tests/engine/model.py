@@ -344,7 +344,7 @@ class Model:
             if entry.expires_ns and over:
                 entry.expires_ns = now_ns + entry.first_expiry_ns - entry.published_ns
             entry.came_back = entry.failures > 0
-            entry.failures, entry.available_ns, entry.reason = 0, 0, None
+            entry.failures, entry.available_ns, entry.reason = 0, entry.extras.available_at_ns, None
             subscription.admit(entry)
         return len(chosen)
 

@@ -119,6 +119,23 @@ def test_a_retried_dead_letter_goes_before_the_younger_ones_of_its_key_that_stil
     assert order == [b"2", b"1", b"3"]
 
 
+@pytest.mark.parametrize("keys", [("", ""), ("k", "k")])
+def test_a_retried_dead_letter_keeps_a_delay_that_is_not_over_whether_or_not_it_has_a_key(
+    keys: tuple[str, str],
+) -> None:
+    engine = engine_with(enable_message_ordering=True, dead_letter_policy=KEPT, ttl_ns=SECOND_NS)
+    long = Extras(expires_at_ns=NOW_NS + 60 * SECOND_NS)
+    delayed = Extras(available_at_ns=NOW_NS + 10 * SECOND_NS)
+    drafts = [Draft(b"1", ordering_key=keys[0], extras=long), Draft(b"2", ordering_key=keys[1], extras=delayed)]
+    engine.publish("t", drafts, NOW_NS)
+    first = ids(engine.pull("s", 1, NOW_NS))
+    now_ns = NOW_NS + 9 * SECOND_NS + SECOND_NS // 2
+    assert engine.retry_dead_letters("s", None, now_ns) == 1
+    engine.acknowledge("s", first, now_ns)
+    assert payloads(engine.pull("s", 1, now_ns)) == []
+    assert payloads(engine.pull("s", 1, NOW_NS + 10 * SECOND_NS)) == [b"2"]
+
+
 def test_a_dead_letter_is_offered_for_forwarding_once_after_a_restart() -> None:
     engine = engine_with(dead_letter_policy=TO_GRAVEYARD)
     engine.publish("t", [Draft(b"a"), Draft(b"b")], NOW_NS)

@@ -393,6 +393,7 @@ class World:
     def administer(self) -> None:
         ledger = self.random.choice(self.ledgers)
         what = self.random.choice(["purge", "retry", "retry", "graveyard", "trim", "ask"])
+        self.read_logs()
         if what == "purge" and self.random.random() < 0.3:
             ledger.refresh(self.now_ns)
             waiting = [record for record in ledger.records.values() if not record.fate and not record.lease_ns]
@@ -427,7 +428,8 @@ class World:
         for one in chosen:
             record = ledger.records[one]
             ledger.dead.remove(record)
-            record.fate, record.failures, record.earliest_ns, record.revived = "", 0, 0, True
+            record.fate, record.failures, record.revived = "", 0, True
+            record.earliest_ns = (record.message.extras or Extras()).available_at_ns
             sequence = split_message_id(one)[1]
             record.expires_ns = self.broker._engine.subscription(ledger.name).expires_at_ns(sequence)
 

@@ -338,7 +338,7 @@ class Subscription:
             if expiry:
                 self._expire_at(sequence, expiry)
             if self._keys is None or not message.ordering_key or self._keys.admit(message.ordering_key, sequence):
-                self.backlog.add(sequence, self.priority_of(message))
+                self._wait_for_time(message)  # it may have died before its delay was over
 
     def purge(self, sequences: Sequence[int]) -> None:
         """MessagesPurged: waiting messages that are gone."""
