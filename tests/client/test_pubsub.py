@@ -61,12 +61,16 @@ async def test_options_may_be_a_mapping_in_the_specs_spelling(tmp_path: Path) ->
     assert PubSub().project_id == "heliograph"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"project_id": 5}, {"project_id": b"p"}, {"nonsense": 1}, {"data_dir": 5},
-     {"broker": LocalBroker(), "clock": SimulatedClock()}],
-    ids=str,
-)  # fmt: skip
+BAD_OPTIONS: dict[str, dict[str, Any]] = {
+    "a project that is a number": {"project_id": 5},
+    "a project that is bytes": {"project_id": b"p"},
+    "an option that does not exist": {"nonsense": 1},
+    "a directory that is a number": {"data_dir": 5},
+    "a broker and a clock to make one of": {"broker": LocalBroker(), "clock": SimulatedClock()},
+}
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS.values(), ids=BAD_OPTIONS)
 def test_options_that_are_not_possible_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         PubSub(**options)
@@ -268,7 +272,18 @@ LOOP: list[Any] = []
 LOOP.append(LOOP)
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"bytes", "\ud800", {("a", "b"): 1}, LOOP], ids=str)
+NO_JSON = {
+    "an object": object(),
+    "a set": {1, 2},
+    "not a number": float("nan"),
+    "bytes": b"bytes",
+    "no text": "\ud800",
+    "a key that is a tuple": {("a", "b"): 1},
+    "itself": LOOP,
+}
+
+
+@pytest.mark.parametrize("value", NO_JSON.values(), ids=NO_JSON)
 async def test_what_json_has_no_form_for_is_refused(value: object) -> None:
     bench = Bench()
     await bench.subscription()
