@@ -11,30 +11,27 @@ No I/O, clock, randomness, threads or logging here; the broker puts a lock aroun
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 from heliograph.engine import facts as f
+from heliograph.engine.capacity import fitting, has_room_again, within
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
-from heliograph.engine.facts import Fact, ReturnCause
-from heliograph.engine.leases import Lease, make_ack_id, parse_ack_ids
+from heliograph.engine.facts import ReturnCause
+from heliograph.engine.failure import facts_of_failure
+from heliograph.engine.leases import make_ack_id, parse_ack_ids
 from heliograph.engine.limits import check_ack_deadline, check_draft, check_settings, check_text
-from heliograph.engine.log import TopicLog
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
     Draft,
     Message,
-    message_id,
     size_bytes,
     split_message_id,
-    total_bytes,
 )
-from heliograph.engine.residency import Residency
 from heliograph.engine.retention import SWEEP_NS, TrimPoint, past_retention, trim_point
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
+from heliograph.engine.state import State
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
@@ -43,125 +40,29 @@ from heliograph.errors import (
     InvalidAckId,
     MessageNotFound,
     QueueFull,
-    SubscriptionNotFound,
-    TopicNotFound,
 )
 
-# A full subscription has room again for `filled` when it holds no more than this part of its capacity: else one that
-# hovers at its limit would be told of with every message.
-_FULL_EPISODE_ENDS_AT = 0.9
 # Up to this size a message without attributes or key cannot break any limit, and needs no check.
 _SURELY_SMALL_BYTES = 1024 * 1024
 
 
-class Engine:
+class Engine(State):
     """Topics, subscriptions and their messages.
 
-    After each call the caller takes the facts (`take_facts`) to make them durable, `woken` to tell who waits, and
-    `forwards` to publish dead letters to their topics.
+    After each call the caller takes the facts (`take_facts`) to make them durable, `woken` to tell who waits,
+    `forwards` to publish dead letters to their topics, `filled` to warn of, and `trims` for the store.
 
     Args:
-        read_log: (topic number, first, last sequence) to the durable messages there, so that messages may leave memory
-            (`shed_memory`); None = they never do.
+        read_log: see `State`.
     """
 
     def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
-        self.topics: dict[str, Topic] = {}
-        self.subscriptions: dict[str, Subscription] = {}
-        self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
-        self.forwards: list[tuple[str, int]] = []  # (subscription, sequence) of dead letters to publish to their topic
+        super().__init__(read_log)
         self.filled: list[str] = []  # subscriptions that began to drop newcomers since the caller last looked
-        self._by_number: dict[int, Subscription] = {}
-        self._number = 0  # the last that a topic or subscription got
-        self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
         self.trims: list[TrimPoint] = []  # what the store need not keep any more, since the caller last looked
+        self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
         self._sweep_ns = 0  # when retention is looked at next; 0 = nothing was ever published
-        self._facts: list[Fact] = []
-        self._read_log = read_log
-        self._residency = Residency() if read_log is not None else None
-        self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
-        self._full: set[str] = set()  # subscriptions of which `filled` has told; see `_FULL_EPISODE_ENDS_AT`
-        self._handlers: dict[type, Callable[[Any], Any]] = {
-            f.TopicCreated: self._on_topic_created,
-            f.TopicDeleted: self._on_topic_deleted,
-            f.SubscriptionCreated: self._on_subscription_created,
-            f.SubscriptionDeleted: self._on_subscription_deleted,
-            f.MessagesPublished: self._on_messages_published,
-            f.MessagesDropped: self._on_messages_dropped,
-            f.MessagesLeased: self._on_messages_leased,
-            f.LeasesExtended: self._on_leases_extended,
-            f.MessagesAcknowledged: self._on_messages_acknowledged,
-            f.MessagesReturned: self._on_messages_returned,
-            f.MessagesDeadLettered: self._on_messages_dead_lettered,
-            f.DeadLettersForwarded: self._on_dead_letters_dropped,
-            f.DeadLettersRetried: self._on_dead_letters_retried,
-            f.DeadLettersPurged: self._on_dead_letters_dropped,
-            f.MessagesPurged: self._on_messages_purged,
-            f.CheckpointBegun: self._on_checkpoint_begun,
-            f.TopicRestored: self._on_topic_restored,
-            f.SubscriptionRestored: self._on_subscription_restored,
-        }
-
-    # ── facts ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _record(self, fact: Fact) -> Any:
-        self._facts.append(fact)
-        if self._residency is not None:
-            self._residency.fact_count += 1
-        return self._handlers[type(fact)](fact)
-
-    def replay(self, fact: Fact) -> None:
-        """Apply a fact that happened before: recovery."""
-        self._handlers[type(fact)](fact)
-
-    def take_facts(self) -> list[Fact]:
-        """What happened since the last call, in order."""
-        facts, self._facts = self._facts, []
-        return facts
-
-    def checkpoint(self) -> list[Fact]:
-        """Facts that recreate everything as it is, in place of all before. Not recorded: nothing happened."""
-        facts: list[Fact] = [f.CheckpointBegun(self._number)]
-        for topic in self.all_topics():
-            next_sequence, settings = topic.log.next_sequence, topic.settings
-            facts.append(
-                f.TopicRestored(
-                    topic.name, topic.number, settings, topic.created_ns, topic.deleted, topic.plain, next_sequence
-                )
-            )
-        facts += [subscription.capture() for subscription in self.subscriptions.values()]
-        return facts
-
-    def _on_checkpoint_begun(self, fact: f.CheckpointBegun) -> None:
-        self._number = fact.number
-        self.topics.clear()
-        self.subscriptions.clear()
-        self._by_number.clear()
-        self._restored.clear()
-
-    def _on_topic_restored(self, fact: f.TopicRestored) -> None:
-        topic = Topic(fact.name, fact.number, fact.settings, fact.created_ns, self._new_log(fact.number))
-        topic.log.skip(fact.next_sequence - 1)
-        topic.plain, topic.deleted = fact.plain, fact.deleted
-        self._restored[fact.number] = topic
-        if not fact.deleted:
-            self.topics[fact.name] = topic
-
-    def _on_subscription_restored(self, fact: f.SubscriptionRestored) -> None:
-        topic = self._restored[fact.topic_number]
-        subscription = self._add_subscription(fact.name, fact.number, topic, fact.settings, fact.created_ns)
-        subscription.restore(fact)
-
-    def _new_log(self, topic_number: int) -> TopicLog:
-        if self._read_log is None:
-            return TopicLog()
-        return TopicLog(functools.partial(self._read_log, topic_number), self._residency)
-
-    def shed_memory(self, budget_bytes: int, durable_facts: int) -> None:
-        """Send messages out of memory until those in it have at most `budget_bytes`, as far as the first
-        `durable_facts` facts that this engine recorded have made them durable."""
-        if self._residency is not None and self._residency.bytes > budget_bytes:
-            self._residency.shed(budget_bytes, durable_facts)
+        self._full: set[str] = set()  # subscriptions of which `filled` has told; see `capacity.has_room_again`
 
     def recovered(self, now_ns: int) -> None:
         """All facts are replayed: take up the work that time and dead letters left."""
@@ -206,13 +107,6 @@ class Engine:
         self.trims = [trim_point(topic, now_ns) for topic in self.all_topics()]
         self._sweep_ns = now_ns + SWEEP_NS
 
-    def all_topics(self) -> list[Topic]:
-        """Those that exist, and those that are deleted and have subscriptions left."""
-        topics = {topic.number: topic for topic in self.topics.values()}
-        for subscription in self.subscriptions.values():
-            topics.setdefault(subscription.topic.number, subscription.topic)
-        return list(topics.values())
-
     def _tick_subscription(self, subscription: Subscription, now_ns: int) -> None:
         ended = subscription.leases.due(now_ns)
         if ended:
@@ -242,20 +136,6 @@ class Engine:
 
     # ── topics and subscriptions ────────────────────────────────────────────────────────────────────────────────────
 
-    def topic(self, name: str) -> Topic:
-        """Raises: TopicNotFound."""
-        topic = self.topics.get(name)
-        if topic is None:
-            raise TopicNotFound(name)
-        return topic
-
-    def subscription(self, name: str) -> Subscription:
-        """Raises: SubscriptionNotFound."""
-        subscription = self.subscriptions.get(name)
-        if subscription is None:
-            raise SubscriptionNotFound(name)
-        return subscription
-
     def create_topic(self, name: str, settings: TopicSettings, now_ns: int) -> Topic:
         """Raises: AlreadyExists."""
         if name in self.topics:
@@ -265,25 +145,11 @@ class Engine:
         self._record(f.TopicCreated(name, self._number + 1, settings, now_ns))
         return self.topics[name]
 
-    def _on_topic_created(self, fact: f.TopicCreated) -> None:
-        self._number = fact.number
-        log = self._new_log(fact.number)
-        self.topics[fact.name] = Topic(fact.name, fact.number, fact.settings, fact.created_ns, log)
-
     def delete_topic(self, name: str, *, clears_backlog: bool, now_ns: int) -> None:
         """Raises: TopicNotFound."""
         self.topic(name)
         self.tick(now_ns)
         self._record(f.TopicDeleted(name, clears_backlog))
-
-    def _on_topic_deleted(self, fact: f.TopicDeleted) -> None:
-        topic = self.topics.pop(fact.name)
-        topic.deleted = True
-        for subscription in topic.subscriptions.values():
-            subscription.detached = True
-            if fact.clears_backlog:
-                subscription.clear()
-            self.woken.add(subscription.name)
 
     def create_subscription(self, name: str, topic: str, settings: SubscriptionSettings, now_ns: int) -> Subscription:
         """Raises: AlreadyExists, TopicNotFound."""
@@ -295,30 +161,11 @@ class Engine:
         self._record(f.SubscriptionCreated(name, self._number + 1, topic, settings, now_ns))
         return self.subscriptions[name]
 
-    def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
-        self._number = fact.number
-        self._add_subscription(fact.name, fact.number, self.topics[fact.topic], fact.settings, fact.created_ns)
-
-    def _add_subscription(
-        self, name: str, number: int, topic: Topic, settings: SubscriptionSettings, created_ns: int
-    ) -> Subscription:
-        subscription = Subscription(name, number, topic, settings, created_ns)
-        self.subscriptions[name] = topic.subscriptions[name] = subscription
-        self._by_number[number] = subscription
-        return subscription
-
     def delete_subscription(self, name: str) -> None:
         """Raises: SubscriptionNotFound."""
         self.subscription(name)
         self._full.discard(name)
         self._record(f.SubscriptionDeleted(name))
-
-    def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:
-        subscription = self.subscriptions.pop(fact.name)
-        subscription.clear()
-        del self._by_number[subscription.number]
-        del subscription.topic.subscriptions[fact.name]
-        self.woken.add(fact.name)
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -383,31 +230,17 @@ class Engine:
     def _receive(self, subscription: Subscription, messages: list[Message]) -> None:
         capacity = subscription.settings.capacity
         if capacity is not None and not capacity.refuse:
-            kept = _fitting(subscription, messages)
+            kept = fitting(subscription, messages)
             if kept < len(messages):
                 dropped = [message.sequence for message in messages[kept:]]
                 self._record(f.MessagesDropped(subscription.name, dropped))
                 if subscription.name not in self._full:
                     self._full.add(subscription.name)
                     self.filled.append(subscription.name)
-            elif self._full and _has_room_again(subscription):
+            elif self._full and has_room_again(subscription):
                 self._full.discard(subscription.name)
         subscription.load(messages[-1].sequence)
         self._schedule(subscription)
-
-    def _on_messages_published(self, fact: f.MessagesPublished) -> None:
-        topic, messages = self.topics[fact.topic], fact.messages
-        if len(messages) <= fact.last_sequence - fact.first_sequence:
-            messages = _with_trimmed(fact)
-        topic.log.append(messages, len(topic.subscriptions))
-        if topic.plain and any(message.extras is not None for message in messages):
-            topic.plain = False
-        for subscription in topic.subscriptions.values():
-            subscription.totals.published += len(messages)
-        self.woken.update(topic.subscriptions)
-
-    def _on_messages_dropped(self, fact: f.MessagesDropped) -> None:
-        self.subscriptions[fact.subscription].skip(fact.sequences)
 
     # ── delivering ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -478,10 +311,10 @@ class Engine:
         self._load(subscription, max_messages, now_ns)
         sequences = subscription.first(max_messages, now_ns)
         if max_bytes:
-            sequences = _within(subscription, sequences, max_bytes, alone_allowed=oversized_first)
+            sequences = within(subscription, sequences, max_bytes, alone_allowed=oversized_first)
         if settings.outstanding_bytes_max:
             # a large message never blocks for ever: where nothing is outstanding, the first goes alone
-            sequences = _within(subscription, sequences, room, alone_allowed=not len(subscription.leases))
+            sequences = within(subscription, sequences, room, alone_allowed=not len(subscription.leases))
         return sequences
 
     def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
@@ -494,10 +327,6 @@ class Engine:
                 self._expire(subscription, expired, now_ns)
             subscription.promote(now_ns)
         self._schedule(subscription)
-
-    def _on_messages_leased(self, fact: f.MessagesLeased) -> list[Message]:
-        lease = Lease(fact.lease_number, fact.deadline_ns, fact.leased_ns, fact.consumer)
-        return self.subscriptions[fact.subscription].lease(fact.sequences, lease)
 
     def outstanding(self, subscription: Subscription, consumer: str) -> int:
         """How many messages a named consumer holds."""
@@ -553,11 +382,6 @@ class Engine:
         if subscription.settings.enable_message_ordering:
             self._schedule(subscription)
 
-    def _on_messages_acknowledged(self, fact: f.MessagesAcknowledged) -> None:
-        subscription = self.subscriptions[fact.subscription]
-        subscription.acknowledge(fact.sequences)
-        self.woken.add(fact.subscription)  # a key's next message, or room under a flow control limit
-
     def modify_ack_deadline(
         self, subscription_name: str, ack_ids: Sequence[str], ack_deadline_ns: int, now_ns: int
     ) -> list[str]:
@@ -572,9 +396,6 @@ class Engine:
                 self._record(f.LeasesExtended(subscription.name, lease_number, group, now_ns + ack_deadline_ns))
         self._schedule(subscription)
         return stale
-
-    def _on_leases_extended(self, fact: f.LeasesExtended) -> None:
-        self.subscriptions[fact.subscription].leases.extend(fact.sequences, fact.deadline_ns)
 
     def release(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> list[str]:
         """Back to their place at once, not counted as a failure. Returns and raises as `acknowledge`."""
@@ -596,67 +417,9 @@ class Engine:
 
     def _fail(self, subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> None:
         """Leased messages come back: to wait again, after their backoff, or to be given up."""
-        returned: list[int] = []
-        available_at_ns: list[int] = []
-        spent: list[int] = []
-        expired: list[int] = []
-        for sequence in sequences:
-            if 0 < subscription.expires_at_ns(sequence) <= now_ns:
-                expired.append(sequence)
-            elif cause is not ReturnCause.RELEASED and self._is_spent(subscription, sequence):
-                spent.append(sequence)
-            else:
-                returned.append(sequence)
-                available_at_ns.append(self._available_at_ns(subscription, sequence, cause, now_ns))
-        if expired and subscription.settings.dead_letter_policy is None:
-            returned += expired  # they come back before they go, as any that waits
-            available_at_ns += [0] * len(expired)
-        if not any(available_at_ns):
-            available_at_ns = []
-        if returned:
-            self._record(f.MessagesReturned(subscription.name, returned, available_at_ns, cause))
-        self._give_up(subscription, spent, expired, cause, now_ns)
+        for fact in facts_of_failure(subscription, sequences, cause, now_ns):
+            self._record(fact)
         self._schedule(subscription)
-
-    def _give_up(
-        self, subscription: Subscription, spent: list[int], expired: list[int], cause: ReturnCause, now_ns: int
-    ) -> None:
-        name = subscription.name
-        if spent:
-            reason = DeadLetterReason.MAX_RETRIES_EXCEEDED
-            self._record(f.MessagesDeadLettered(name, spent, reason, now_ns, cause))
-        if expired and subscription.settings.dead_letter_policy is not None:
-            self._record(f.MessagesDeadLettered(name, expired, DeadLetterReason.TTL_EXPIRED, now_ns, cause))
-        elif expired:
-            self._record(f.MessagesPurged(name, expired))
-
-    def _is_spent(self, subscription: Subscription, sequence: int) -> bool:
-        """Whether this failure is the last one that the message may have."""
-        policy = subscription.settings.dead_letter_policy
-        if policy is None:
-            return False
-        extras = subscription.topic.log[sequence].extras
-        limit = extras.max_delivery_attempts if extras is not None else 0
-        return subscription.attempt(sequence) >= (limit or policy.max_delivery_attempts)
-
-    def _available_at_ns(self, subscription: Subscription, sequence: int, cause: ReturnCause, now_ns: int) -> int:
-        policy = subscription.settings.retry_policy
-        if policy is None or cause is ReturnCause.RELEASED:
-            return 0
-        backoff_ns = policy.backoff_ns(subscription.attempt(sequence))
-        return now_ns + backoff_ns if backoff_ns else 0
-
-    def _on_messages_returned(self, fact: f.MessagesReturned) -> None:
-        self.subscriptions[fact.subscription].put_back(fact.sequences, fact.available_at_ns, fact.cause)
-        self.woken.add(fact.subscription)
-
-    def _on_messages_dead_lettered(self, fact: f.MessagesDeadLettered) -> None:
-        subscription = self.subscriptions[fact.subscription]
-        subscription.give_up(fact.sequences, fact.reason, fact.dead_lettered_ns, fact.cause)
-        policy = subscription.settings.dead_letter_policy
-        if policy is not None and policy.topic is not None:
-            self.forwards += [(fact.subscription, sequence) for sequence in fact.sequences]
-        self.woken.add(fact.subscription)
 
     # ── by message id: queues ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -689,10 +452,6 @@ class Engine:
             self._record(f.MessagesPurged(subscription.name, sequences))
             self._schedule_following(subscription)
         return len(sequences) - delayed, delayed
-
-    def _on_messages_purged(self, fact: f.MessagesPurged) -> None:
-        self.subscriptions[fact.subscription].purge(fact.sequences)
-        self.woken.add(fact.subscription)
 
     def peek(self, subscription_name: str, count: int, now_ns: int) -> list[Message]:
         """What would be delivered next, without a lease. Raises: SubscriptionNotFound."""
@@ -736,10 +495,6 @@ class Engine:
             sequences[sequence] = None
         return list(sequences)
 
-    def _on_dead_letters_retried(self, fact: f.DeadLettersRetried) -> None:
-        self.subscriptions[fact.subscription].revive(fact.sequences, fact.expires_at_ns, fact.retried_ns)
-        self.woken.add(fact.subscription)
-
     def purge_dead_letters(self, subscription_name: str) -> int:
         """Returns how many. Raises: SubscriptionNotFound."""
         subscription = self.subscription(subscription_name)
@@ -748,9 +503,6 @@ class Engine:
             self._record(f.DeadLettersPurged(subscription.name, sequences))
         return len(sequences)
 
-    def _on_dead_letters_dropped(self, fact: f.DeadLettersForwarded | f.DeadLettersPurged) -> None:
-        self.subscriptions[fact.subscription].drop_dead(fact.sequences)
-
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def statistics(self, subscription_name: str, now_ns: int) -> Statistics:
@@ -758,52 +510,6 @@ class Engine:
         subscription = self.subscription(subscription_name)
         self.tick(now_ns)
         return subscription.statistics()
-
-
-def _with_trimmed(fact: f.MessagesPublished) -> list[Message]:
-    """In recovery: trimmed messages were settled by everybody, and the facts that follow say so; until then empty ones
-    stand in their places."""
-    if not fact.first_sequence:
-        return fact.messages
-    left = fact.messages[0].sequence if fact.messages else fact.last_sequence + 1
-    return [Message(sequence, 0, b"") for sequence in range(fact.first_sequence, left)] + fact.messages
-
-
-def _fitting(subscription: Subscription, messages: list[Message]) -> int:
-    """How many of the newcomers the capacity has room for: a prefix of them."""
-    capacity = subscription.settings.capacity
-    assert capacity is not None
-    # the newcomers are in the log already, and not loaded yet
-    room = capacity.messages - (subscription.held - len(messages))
-    room_bytes = capacity.bytes - subscription.held_bytes
-    if room >= len(messages) and total_bytes(messages) <= room_bytes:
-        return len(messages)
-    kept = 0
-    for message in messages[: max(room, 0)]:
-        room_bytes -= total_bytes([message])
-        if room_bytes < 0:
-            break
-        kept += 1
-    return kept
-
-
-def _has_room_again(subscription: Subscription) -> bool:
-    capacity = subscription.settings.capacity
-    assert capacity is not None
-    return (
-        subscription.held <= capacity.messages * _FULL_EPISODE_ENDS_AT
-        and subscription.held_bytes <= capacity.bytes * _FULL_EPISODE_ENDS_AT
-    )
-
-
-def _within(subscription: Subscription, sequences: list[int], max_bytes: int, *, alone_allowed: bool) -> list[int]:
-    """The longest prefix of at most `max_bytes`; where allowed, a first message that is larger by itself."""
-    log = subscription.topic.log
-    for index, sequence in enumerate(sequences):
-        max_bytes -= total_bytes([log[sequence]])
-        if max_bytes < 0:
-            return sequences[:index] if index or not alone_allowed else sequences[:1]
-    return sequences
 
 
 def _by_lease_number(subscription: Subscription, sequences: Sequence[int]) -> dict[int, list[int]]:
@@ -823,6 +529,3 @@ def _fresh_expiry_ns(subscription: Subscription, sequence: int, now_ns: int) -> 
     if subscription.dead[sequence].reason is not DeadLetterReason.TTL_EXPIRED and expires_at_ns > now_ns:
         return expires_at_ns
     return now_ns + expires_at_ns - message.publish_time_ns
-
-
-__all__ = ["Engine", "message_id"]

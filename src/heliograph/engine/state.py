@@ -1,0 +1,243 @@
+"""What the facts have made of the broker: topics and subscriptions, and one handler for each kind of fact.
+
+State changes here and nowhere else. Nothing here decides: `engine.py` does, and records what it decided.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from heliograph.engine import facts as f
+from heliograph.engine.facts import Fact
+from heliograph.engine.leases import Lease
+from heliograph.engine.log import TopicLog
+from heliograph.engine.message import Message
+from heliograph.engine.residency import Residency
+from heliograph.engine.settings import SubscriptionSettings
+from heliograph.engine.subscription import Subscription
+from heliograph.engine.topic import Topic
+from heliograph.errors import SubscriptionNotFound, TopicNotFound
+
+
+class State:
+    """Topics, subscriptions and their messages; what `Engine` decides on.
+
+    Args:
+        read_log: (topic number, first, last sequence) to the durable messages there, so that messages may leave memory
+            (`shed_memory`); None = they never do.
+    """
+
+    def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
+        self.forwards: list[tuple[str, int]] = []  # (subscription, sequence) of dead letters to publish to their topic
+        self._by_number: dict[int, Subscription] = {}
+        self._number = 0  # the last that a topic or subscription got
+        self._facts: list[Fact] = []
+        self._read_log = read_log
+        self._residency = Residency() if read_log is not None else None
+        self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
+        self._handlers: dict[type, Callable[[Any], Any]] = {
+            f.TopicCreated: self._on_topic_created,
+            f.TopicDeleted: self._on_topic_deleted,
+            f.SubscriptionCreated: self._on_subscription_created,
+            f.SubscriptionDeleted: self._on_subscription_deleted,
+            f.MessagesPublished: self._on_messages_published,
+            f.MessagesDropped: self._on_messages_dropped,
+            f.MessagesLeased: self._on_messages_leased,
+            f.LeasesExtended: self._on_leases_extended,
+            f.MessagesAcknowledged: self._on_messages_acknowledged,
+            f.MessagesReturned: self._on_messages_returned,
+            f.MessagesDeadLettered: self._on_messages_dead_lettered,
+            f.DeadLettersForwarded: self._on_dead_letters_dropped,
+            f.DeadLettersRetried: self._on_dead_letters_retried,
+            f.DeadLettersPurged: self._on_dead_letters_dropped,
+            f.MessagesPurged: self._on_messages_purged,
+            f.CheckpointBegun: self._on_checkpoint_begun,
+            f.TopicRestored: self._on_topic_restored,
+            f.SubscriptionRestored: self._on_subscription_restored,
+        }
+
+    # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _record(self, fact: Fact) -> Any:
+        self._facts.append(fact)
+        if self._residency is not None:
+            self._residency.fact_count += 1
+        return self._handlers[type(fact)](fact)
+
+    def replay(self, fact: Fact) -> None:
+        """Apply a fact that happened before: recovery."""
+        self._handlers[type(fact)](fact)
+
+    def take_facts(self) -> list[Fact]:
+        """What happened since the last call, in order."""
+        facts, self._facts = self._facts, []
+        return facts
+
+    # ── what there is ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def topic(self, name: str) -> Topic:
+        """Raises: TopicNotFound."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        return topic
+
+    def subscription(self, name: str) -> Subscription:
+        """Raises: SubscriptionNotFound."""
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(name)
+        return subscription
+
+    def all_topics(self) -> list[Topic]:
+        """Those that exist, and those that are deleted and have subscriptions left."""
+        topics = {topic.number: topic for topic in self.topics.values()}
+        for subscription in self.subscriptions.values():
+            topics.setdefault(subscription.topic.number, subscription.topic)
+        return list(topics.values())
+
+    # ── topics and subscriptions ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_topic_created(self, fact: f.TopicCreated) -> None:
+        self._number = fact.number
+        log = self._new_log(fact.number)
+        self.topics[fact.name] = Topic(fact.name, fact.number, fact.settings, fact.created_ns, log)
+
+    def _on_topic_deleted(self, fact: f.TopicDeleted) -> None:
+        topic = self.topics.pop(fact.name)
+        topic.deleted = True
+        for subscription in topic.subscriptions.values():
+            subscription.detached = True
+            if fact.clears_backlog:
+                subscription.clear()
+            self.woken.add(subscription.name)
+
+    def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
+        self._number = fact.number
+        self._add_subscription(fact.name, fact.number, self.topics[fact.topic], fact.settings, fact.created_ns)
+
+    def _add_subscription(
+        self, name: str, number: int, topic: Topic, settings: SubscriptionSettings, created_ns: int
+    ) -> Subscription:
+        subscription = Subscription(name, number, topic, settings, created_ns)
+        self.subscriptions[name] = topic.subscriptions[name] = subscription
+        self._by_number[number] = subscription
+        return subscription
+
+    def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:
+        subscription = self.subscriptions.pop(fact.name)
+        subscription.clear()
+        del self._by_number[subscription.number]
+        del subscription.topic.subscriptions[fact.name]
+        self.woken.add(fact.name)
+
+    def _new_log(self, topic_number: int) -> TopicLog:
+        if self._read_log is None:
+            return TopicLog()
+        return TopicLog(functools.partial(self._read_log, topic_number), self._residency)
+
+    # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_messages_published(self, fact: f.MessagesPublished) -> None:
+        topic, messages = self.topics[fact.topic], fact.messages
+        if len(messages) <= fact.last_sequence - fact.first_sequence:
+            messages = _with_trimmed(fact)
+        topic.log.append(messages, len(topic.subscriptions))
+        if topic.plain and any(message.extras is not None for message in messages):
+            topic.plain = False
+        for subscription in topic.subscriptions.values():
+            subscription.totals.published += len(messages)
+        self.woken.update(topic.subscriptions)
+
+    def _on_messages_dropped(self, fact: f.MessagesDropped) -> None:
+        self.subscriptions[fact.subscription].skip(fact.sequences)
+
+    def _on_messages_leased(self, fact: f.MessagesLeased) -> list[Message]:
+        lease = Lease(fact.lease_number, fact.deadline_ns, fact.leased_ns, fact.consumer)
+        return self.subscriptions[fact.subscription].lease(fact.sequences, lease)
+
+    def _on_leases_extended(self, fact: f.LeasesExtended) -> None:
+        self.subscriptions[fact.subscription].leases.extend(fact.sequences, fact.deadline_ns)
+
+    def _on_messages_acknowledged(self, fact: f.MessagesAcknowledged) -> None:
+        subscription = self.subscriptions[fact.subscription]
+        subscription.acknowledge(fact.sequences)
+        self.woken.add(fact.subscription)  # a key's next message, or room under a flow control limit
+
+    def _on_messages_returned(self, fact: f.MessagesReturned) -> None:
+        self.subscriptions[fact.subscription].put_back(fact.sequences, fact.available_at_ns, fact.cause)
+        self.woken.add(fact.subscription)
+
+    def _on_messages_dead_lettered(self, fact: f.MessagesDeadLettered) -> None:
+        subscription = self.subscriptions[fact.subscription]
+        subscription.give_up(fact.sequences, fact.reason, fact.dead_lettered_ns, fact.cause)
+        policy = subscription.settings.dead_letter_policy
+        if policy is not None and policy.topic is not None:
+            self.forwards += [(fact.subscription, sequence) for sequence in fact.sequences]
+        self.woken.add(fact.subscription)
+
+    def _on_messages_purged(self, fact: f.MessagesPurged) -> None:
+        self.subscriptions[fact.subscription].purge(fact.sequences)
+        self.woken.add(fact.subscription)
+
+    def _on_dead_letters_retried(self, fact: f.DeadLettersRetried) -> None:
+        self.subscriptions[fact.subscription].revive(fact.sequences, fact.expires_at_ns, fact.retried_ns)
+        self.woken.add(fact.subscription)
+
+    def _on_dead_letters_dropped(self, fact: f.DeadLettersForwarded | f.DeadLettersPurged) -> None:
+        self.subscriptions[fact.subscription].drop_dead(fact.sequences)
+
+    # ── checkpoints and memory ────────────────────────────────────────────────────────────────────────────────────────
+
+    def checkpoint(self) -> list[Fact]:
+        """Facts that recreate everything as it is, in place of all before. Not recorded: nothing happened."""
+        facts: list[Fact] = [f.CheckpointBegun(self._number)]
+        for topic in self.all_topics():
+            next_sequence, settings = topic.log.next_sequence, topic.settings
+            facts.append(
+                f.TopicRestored(
+                    topic.name, topic.number, settings, topic.created_ns, topic.deleted, topic.plain, next_sequence
+                )
+            )
+        facts += [subscription.capture() for subscription in self.subscriptions.values()]
+        return facts
+
+    def _on_checkpoint_begun(self, fact: f.CheckpointBegun) -> None:
+        self._number = fact.number
+        self.topics.clear()
+        self.subscriptions.clear()
+        self._by_number.clear()
+        self._restored.clear()
+
+    def _on_topic_restored(self, fact: f.TopicRestored) -> None:
+        topic = Topic(fact.name, fact.number, fact.settings, fact.created_ns, self._new_log(fact.number))
+        topic.log.skip(fact.next_sequence - 1)
+        topic.plain, topic.deleted = fact.plain, fact.deleted
+        self._restored[fact.number] = topic
+        if not fact.deleted:
+            self.topics[fact.name] = topic
+
+    def _on_subscription_restored(self, fact: f.SubscriptionRestored) -> None:
+        topic = self._restored[fact.topic_number]
+        subscription = self._add_subscription(fact.name, fact.number, topic, fact.settings, fact.created_ns)
+        subscription.restore(fact)
+
+    def shed_memory(self, budget_bytes: int, durable_facts: int) -> None:
+        """Send messages out of memory until those in it have at most `budget_bytes`, as far as the first
+        `durable_facts` facts that this engine recorded have made them durable."""
+        if self._residency is not None and self._residency.bytes > budget_bytes:
+            self._residency.shed(budget_bytes, durable_facts)
+
+
+def _with_trimmed(fact: f.MessagesPublished) -> list[Message]:
+    """In recovery: trimmed messages were settled by everybody, and the facts that follow say so; until then empty ones
+    stand in their places."""
+    if not fact.first_sequence:
+        return fact.messages
+    left = fact.messages[0].sequence if fact.messages else fact.last_sequence + 1
+    return [Message(sequence, 0, b"") for sequence in range(fact.first_sequence, left)] + fact.messages
