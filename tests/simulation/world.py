@@ -185,10 +185,9 @@ class Consumer:
                 self.ledger.fail(record, self.world.now_ns)
         elif action == "release":
             self.release([record])
-        elif action == "reject":
-            if self._answer(record, lambda ids: broker.reject(name, ids)):
-                record.failures += 1
-                self.ledger.bury(record, "acknowledged")
+        elif action == "reject" and self._answer(record, lambda ids: broker.reject(name, ids)):
+            record.failures += 1
+            self.ledger.bury(record, "acknowledged")
 
     def acknowledge(self, record: Record) -> None:
         if self._answer(record, lambda ids: self.world.broker.acknowledge(self.ledger.name, ids)):
