@@ -4,10 +4,12 @@ from benchmarks.harness import Suite
 
 MODULES = (
     "benchmarks.scenarios.in_process",
+    "benchmarks.scenarios.pubsub",
     "benchmarks.scenarios.bodies",
     "benchmarks.scenarios.store",
     "benchmarks.scenarios.durable",
     "benchmarks.scenarios.grpc_door",
+    "benchmarks.scenarios.log_door",
 )
 
 suite = Suite()

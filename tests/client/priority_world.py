@@ -88,11 +88,11 @@ def drained(pubsub: PriorityPubSub, topic: str) -> list[Any]:
 
 def settled(pubsub: PriorityPubSub, topic: str) -> None:
     """Wait until no message of the topic is in anybody's hands."""
-    engine = pubsub.broker.engine
+    backing = pubsub.broker.backing
     resource = pubsub.broker.routing.queue(topic).resource
     changed = threading.Event()
-    watch = engine.watch(resource, changed.set)
-    while engine.statistics(resource).outstanding:
+    watch = backing.watch(resource, changed.set)
+    while backing.statistics(resource).outstanding:
         assert changed.wait(SECONDS)
         changed.clear()
     watch.close()

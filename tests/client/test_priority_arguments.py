@@ -165,6 +165,9 @@ def test_wrong_arguments_of_subscribe_and_acknowledge_are_refused(pubsub: Priori
         lambda: pubsub.subscribe("orders", print, workers=0),
         lambda: pubsub.acknowledge(17),  # type: ignore[arg-type]  # on purpose
         lambda: pubsub.retry_dead_letters("orders", "17"),
+        lambda: pubsub.retry_dead_letters("orders", 17),  # type: ignore[arg-type]  # on purpose
+        lambda: pubsub.join(-1),
+        lambda: pubsub.join("1"),  # type: ignore[arg-type]  # on purpose
         lambda: pubsub.retry_dead_letters("orders", [17]),  # type: ignore[list-item]  # on purpose
     ]
     pubsub.publish("orders", 1)
@@ -189,7 +192,7 @@ def test_a_message_that_another_door_put_there_and_is_no_json_becomes_a_dead_let
 
     inbox = Inbox()
     pubsub.subscribe("orders", inbox)
-    pubsub.broker.engine.publish(pubsub.broker.routing.queue("orders").resource, [Draft(b"{no json")])
+    pubsub.broker.backing.publish(pubsub.broker.routing.queue("orders").resource, [Draft(b"{no json")])
     pubsub.publish("orders", "fine")
     assert pubsub.join(SECONDS)
     assert inbox.values == ["fine"]

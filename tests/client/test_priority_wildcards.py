@@ -1,7 +1,8 @@
-"""The priority API: patterns. A pattern is a queue of its own, as in RabbitMQ (docs/adr/0010)."""
+"""The priority API: patterns. A pattern is a queue of its own, as in RabbitMQ (docs/adr/0004)."""
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from heliograph.client.priority import PriorityMessage, PriorityPubSub
+from heliograph.client.priority_sources import Sources
 from heliograph.client.topic_pattern import matches
 from heliograph.errors import InvalidArgument, TopicNotFound
 from tests.client.priority_world import AT_ONCE, SECONDS, Inbox, World, drained, opened, settled
@@ -242,6 +244,26 @@ def test_others_that_take_from_the_same_topics_do_not_upset_the_order(world: Wor
     assert sum(len(inbox.values) for inbox in inboxes) == 30
 
 
+def test_a_front_that_somebody_else_took_meanwhile_is_looked_at_once_more(pubsub: PriorityPubSub, world: World) -> None:
+    for topic, name, priority in (("t.1", "first", 1), ("t.3", "old", 3), ("t.2", "taken", 2), ("t.2", "young", 3)):
+        world.clock.advance(1)
+        pubsub.publish(topic, name, priority)
+    queues = pubsub.broker.routing.subscribe("t.*", pubsub.broker.settings)
+    sources = Sources(pubsub.broker, queues, "us")
+    order = [_taken(sources)]
+    pubsub.broker.pull(pubsub.broker.routing.queue("t.2"), "somebody else")
+    order += [_taken(sources), _taken(sources)]
+    assert (order, sources.take()) == (["first", "old", "young"], None)
+    sources.close()
+
+
+def _taken(sources: Sources) -> str:
+    taken = sources.take()
+    assert taken is not None
+    (delivery,) = taken[1].result()
+    return str(json.loads(delivery.message.data))
+
+
 # ── settling ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -329,7 +351,7 @@ def test_unsubscribing_ends_the_subscribers_of_others_on_the_same_broker(world: 
 
 def test_a_queue_deleted_through_another_door_is_made_again(pubsub: PriorityPubSub) -> None:
     pubsub.publish("orders", 1)
-    pubsub.broker.engine.delete_queue("priority/orders").result()
+    pubsub.broker.backing.delete_queue("priority/orders").result()
     pubsub.publish("orders", 2)
     assert drained(pubsub, "orders") == [2]
 
@@ -340,7 +362,7 @@ def test_a_kept_topic_deleted_through_another_door_does_not_end_a_pattern(pubsub
     pubsub.subscribe("orders.*", inbox)
     inbox.wait(1)
     settled(pubsub, "orders.old")
-    pubsub.broker.engine.delete_queue("priority/orders.old").result()
+    pubsub.broker.backing.delete_queue("priority/orders.old").result()
     pubsub.publish("orders.new", 2)
     assert inbox.wait(2) == [1, 2]
 

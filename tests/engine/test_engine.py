@@ -466,3 +466,38 @@ def test_replaying_the_facts_gives_the_same_state() -> None:
     assert again.statistics() == live.statistics()
     assert again.leases.by_sequence == live.leases.by_sequence
     assert recovered.next_deadline_ns() == bench.engine.next_deadline_ns()
+
+
+def test_a_pull_may_forbid_a_first_message_that_is_larger_than_its_bytes() -> None:
+    bench = Bench()
+    bench.publish("x" * 100, "y")
+    assert bench.pull(max_bytes=10, oversized_first=False) == []
+    assert len(bench.pull(max_bytes=10)) == 1
+    assert bench.pull(max_bytes=10, oversized_first=False)[0].message.data == b"y"
+
+
+def test_a_subscription_that_begins_to_drop_is_told_of_once_until_it_has_room_again() -> None:
+    bench = Bench(capacity=Capacity(messages=10, bytes=1_000))
+    bench.publish(*"0123456789")
+    assert bench.engine.filled == []
+    bench.publish("a")
+    bench.publish("b")
+    assert bench.engine.filled == ["s"]
+    bench.ack(*bench.pull(1))
+    bench.publish("c", "d")  # at its limit all the time: nothing new to tell
+    assert bench.engine.filled == ["s"]
+    bench.ack(*bench.pull(5))
+    bench.publish("e")
+    bench.publish(*"fghijk")
+    assert bench.engine.filled == ["s", "s"]
+
+
+def test_an_ack_id_leads_to_its_subscription() -> None:
+    bench = Bench()
+    bench.publish("a")
+    (delivery,) = bench.pull()
+    assert bench.engine.subscription_of(delivery.ack_id) == "s"
+    bench.engine.delete_subscription("s")
+    for ack_id in (delivery.ack_id, "9-9-9", "nonsense", ""):
+        with pytest.raises(InvalidAckId, match=f"Invalid ack ID: {ack_id}"):
+            bench.engine.subscription_of(ack_id)

@@ -1,7 +1,7 @@
 """The engine does what the naive model does, whatever Hypothesis tries on both (`machine.py`).
 
-A failure here is the whole story that led to it. `HELIOGRAPH_MODEL_SHRINK=1 pytest tests/engine/test_model.py --timeout 0`
-makes it shorter, which may take minutes; `HELIOGRAPH_MODEL_EXAMPLES=5000 … --hypothesis-profile=search` looks for others.
+A failure here is the whole story that led to it. With `HELIOGRAPH_MODEL_SHRINK=1` and `--timeout 0` pytest makes it
+shorter, which may take minutes; `HELIOGRAPH_MODEL_EXAMPLES=5000 … --hypothesis-profile=search` looks for others.
 """
 
 from __future__ import annotations

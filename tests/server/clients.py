@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -22,7 +23,7 @@ METHODS: dict[str, Any] = {
     for name, method in pubsub_methods(None, None, None).items()  # type: ignore[arg-type]  # only the table is looked at
 }
 
-Failure = grpc.RpcError
+Failure: Any = grpc.RpcError  # what is raised is a call as well, with code() and details()
 
 
 class Rpc:
@@ -191,3 +192,11 @@ def _json(body: bytes) -> Any:
         return json.loads(body)
     except ValueError:
         return body.decode()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For what another process or the network does: there is no event to wait for."""
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import grpc
 import pytest
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.engine.facts import Fact
 from heliograph.errors import InvalidArgument, Unavailable
 from heliograph.server.app import ServeOptions, Serving, serve
 from heliograph.server.routing import Receive, Route, RouteTable, Scope, Send
-from tests.server.clients import Http, Rpc
+from heliograph.store.memory import MemoryStore
+from heliograph.store.protocol import Commit
+from tests.server.clients import METHODS, Http, Rpc
 from tests.server.conftest import serving
 
 
@@ -139,9 +146,6 @@ def test_a_handlers_bug_is_a_500_without_its_text(
 
 
 def test_many_idle_streams_cost_nothing(rpc: Rpc, topic: str, subscription: str) -> None:
-    import contextlib
-    import time
-
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(rpc.stream(subscription)).response()
@@ -151,3 +155,50 @@ def test_many_idle_streams_cost_nothing(rpc: Rpc, topic: str, subscription: str)
         spent = time.process_time() - before
     assert threads > 0
     assert spent < 0.25  # the clients of a hundred streams are in this process as well
+
+
+class SlowStore(MemoryStore):
+    """Its commits are over when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[Commit] = []
+        self.is_slow = False
+        self.appended = threading.Event()
+
+    def append(self, facts: Sequence[Fact]) -> Commit:
+        commit = super().append(facts)
+        if self.is_slow:
+            commit = Commit()
+            self.commits.append(commit)
+            self.appended.set()
+        return commit
+
+
+TOPIC = "projects/p/topics/topic-1"
+
+
+def test_a_publish_that_waits_for_its_commit_is_answered_during_a_shutdown() -> None:
+    store = SlowStore()
+    with serving(LocalBroker(store)) as server, Rpc(server.port) as rpc:
+        rpc.create_topic(TOPIC)
+        store.is_slow = True
+        request = METHODS["Publish"][1].request_class(topic=TOPIC, messages=[{"data": b"x"}])
+        answer = rpc.method("Publish").future(request, timeout=10)
+        assert store.appended.wait(5)
+        assert not answer.done()
+        server.stop()
+        store.commits[0].finish()
+        assert len(answer.result().message_ids) == 1
+
+
+def test_a_commit_that_fails_is_unavailable_and_never_a_success() -> None:
+    store = SlowStore()
+    with serving(LocalBroker(store)) as server, Rpc(server.port) as rpc:
+        rpc.create_topic(TOPIC)
+        store.is_slow = True
+        request = METHODS["Publish"][1].request_class(topic=TOPIC, messages=[{"data": b"x"}])
+        answer = rpc.method("Publish").future(request, timeout=10)
+        assert store.appended.wait(5)
+        store.commits[0].finish(OSError("disk full"))
+        assert answer.exception().code() is grpc.StatusCode.UNAVAILABLE

@@ -150,6 +150,23 @@ def test_1_7_9_what_a_closing_client_gives_back_is_delivered_to_the_next(
     stop(future)
 
 
+def test_a_large_backlog_does_not_hold_up_the_clients_own_calls(
+    publisher: Any, subscriber: Any, topic: str, subscription: str
+) -> None:
+    """The client confirms what it received by a call on the same connection before it reads its stream on."""
+    for one in [publisher.publish(topic, bytes(20_000)) for _ in range(1_000)]:
+        one.result(WAIT_SECONDS)
+    received = Received(1_000)
+
+    def callback(message: Any) -> None:
+        message.ack()
+        received(message)
+
+    future = subscriber.subscribe(subscription, callback)
+    received.wait()
+    stop(future)
+
+
 def test_1_8_exactly_once_tells_the_first_ack_from_the_second(
     publisher: Any, subscriber: Any, topic: str, project: str
 ) -> None:

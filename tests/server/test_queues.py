@@ -8,15 +8,13 @@ import json
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
-from tests.server.clients import Answer, Http
+from tests.server.clients import Answer, Http, wait_until
 from tests.server.conftest import Timed, serving
 
 _numbers = itertools.count(1)
@@ -310,29 +308,47 @@ def test_a_waiting_consume_whose_client_has_gone_takes_no_message(
     assert http.command("queue.consume", queue=queue)["message"] == 1
 
 
+def test_many_waits_on_few_connections_are_not_taken_for_clients_that_have_gone(
+    http: Http, server: Serving, queue: str
+) -> None:
+    statuses: list[int] = []
+
+    def consume() -> None:
+        connection = http_connection(server)
+        payload = {"queue": queue, "timeout": 10, "prefetch": 1000, "consumer_id": threading.current_thread().name}
+        for _ in range(40):
+            connection.request("POST", "/api/v1/command", json.dumps({"command": "queue.consume", "payload": payload}))
+            response = connection.getresponse()
+            response.read()
+            statuses.append(response.status)
+        connection.close()
+
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(160):
+        http.command("queue.publish", queue=queue, message=number)
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 160
+
+
 def watched(broker: LocalBroker, queue: str) -> bool:
     """Whether somebody waits for messages of the queue."""
     return bool(broker._watches.of([f"queues/{queue}"]))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """For what another process or the network does: there is no event to wait for."""
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def test_a_waiting_consume_is_answered_when_the_server_shuts_down() -> None:
     answers: list[Any] = []
-    with serving(LocalBroker()) as server:
+    broker = LocalBroker()
+    with serving(broker) as server:
         http = Http(server.port)
         http.command("queue.create", name="tasks")
         waiting = threading.Thread(
             target=lambda: answers.append(http.command("queue.consume", queue="tasks", timeout=30))
         )
         waiting.start()
-        http.command("queue.list")
+        wait_until(lambda: watched(broker, "tasks"))
         server.stop()
         waiting.join(10)
     assert answers[0]["message_id"] is None

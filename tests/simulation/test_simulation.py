@@ -33,8 +33,9 @@ def run(world: World, seed: int, steps: int) -> None:
     """All steps and the end of a world; a failure tells how to see it again."""
     step = 0
     try:
-        for step in range(steps):
+        while step < steps:
             world.step()
+            step += 1
         world.finish()
     except BaseException as error:
         error.add_note(f"in step {step}; again: HELIOGRAPH_SIMULATION_SEED={seed} pytest tests/simulation")

@@ -12,6 +12,6 @@ from heliograph.spark.session import create_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = create_session("heliograph tests", master="local[2]")
+    session = create_session("heliograph tests", master="local[2]", brief=True)
     yield session
     session.stop()

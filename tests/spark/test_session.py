@@ -28,4 +28,4 @@ def test_an_installation_without_pyspark_is_told_in_one_line_what_to_do(monkeypa
 def test_the_log_configuration_is_there_and_survives_a_path_with_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert session.LOG4J2.is_file()
     monkeypatch.setattr(session, "LOG4J2", Path("/a path/log4j2.properties"))
-    assert "file:///a%20path/log4j2.properties" in session.java_options("off", serial=True)
+    assert "file:///a%20path/log4j2.properties" in session.java_options("off", serial=True, brief=False)

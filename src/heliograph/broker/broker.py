@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ from heliograph.engine.settings import (
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
-from heliograph.errors import QueueExists, QueueNotFound, Unavailable
+from heliograph.errors import InvalidAckId, QueueExists, QueueNotFound, SubscriptionNotFound, Unavailable
 from heliograph.store.memory import MemoryStore
 from heliograph.store.protocol import COMMITTED, Commit, Store
 
@@ -66,6 +67,8 @@ class LocalBroker:
         self._forwarded = threading.Condition(self._lock)
         self._in_forward = False
         self._closed = False
+        self._settled: deque[tuple[str, str]] = deque()  # of `acknowledge_later`: (subscription, ack id)
+        self._settled_ns = 0  # when the first of them was
         self._released = False  # the store is closed or closing
         for fact in self._store.recover():
             self._engine.replay(fact)
@@ -84,6 +87,8 @@ class LocalBroker:
         commit = self._commit
         if engine.forwards:
             self._forward()
+        if engine.filled:
+            self._warn()
         deadline_ns = engine.next_deadline_ns()
         if deadline_ns is not None:
             self._timer.set(deadline_ns)
@@ -102,7 +107,22 @@ class LocalBroker:
             raise Unavailable("The broker is closed")
         if self._store.failing is not None:
             raise Unavailable(f"The store cannot commit: {self._store.failing}")
+        if self._settled:
+            self._acknowledge_settled()
         return self._clock.now_ns()
+
+    def _warn(self) -> None:
+        """Under the lock: tell, once each time, which subscriptions begin to drop what is published (BR-022)."""
+        filled, self._engine.filled = self._engine.filled, []
+        for name in filled:
+            capacity = self._engine.subscriptions[name].settings.capacity
+            assert capacity is not None
+            _log.warning(
+                "Subscription %s is at its capacity (%d messages or %d bytes): new messages are dropped for it",
+                name,
+                capacity.messages,
+                capacity.bytes,
+            )
 
     def _ask(self, question: Callable[[int], T]) -> T:
         """A question may find something due, and it may be the first to load a message that has a deadline."""
@@ -117,6 +137,8 @@ class LocalBroker:
         with self._lock:
             if self._closed:
                 return
+            if self._settled and self._store.failing is None:
+                self._acknowledge_settled()
             self._engine.tick(self._clock.now_ns())
             _, woken = self._finish_operation()
         _wake(woken)
@@ -273,6 +295,7 @@ class LocalBroker:
         max_bytes: int = 0,
         ack_deadline_ns: int = 0,
         consumer: str = "",
+        oversized_first: bool = True,
     ) -> Reply[list[Delivery]]:
         with self._lock:
             deliveries = self._engine.pull(
@@ -282,6 +305,7 @@ class LocalBroker:
                 max_bytes=max_bytes,
                 ack_deadline_ns=ack_deadline_ns,
                 consumer=consumer,
+                oversized_first=oversized_first,
             )
             commit, woken = self._finish_operation()
         _wake(woken)
@@ -300,6 +324,28 @@ class LocalBroker:
 
     def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         return self._settle(subscription, lambda now_ns: self._engine.acknowledge(subscription, ack_ids, now_ns))
+
+    def acknowledge_later(self, subscription: str, ack_id: str) -> None:
+        if self._closed:
+            return
+        if not self._settled:
+            self._settled_ns = self._clock.now_ns()
+        self._settled.append((subscription, ack_id))
+
+    def _acknowledge_settled(self) -> None:
+        """Under the lock: `acknowledge_later` happens now, as of the time of its call."""
+        pending, by_subscription = self._settled, dict[str, list[str]]()
+        while pending:
+            name, ack_id = pending.popleft()
+            by_subscription.setdefault(name, []).append(ack_id)
+        for name, ack_ids in by_subscription.items():
+            try:
+                self._engine.acknowledge(name, ack_ids, self._settled_ns)
+            except InvalidAckId as error:
+                valid = [ack_id for ack_id in ack_ids if ack_id not in error.ack_ids]
+                self._engine.acknowledge(name, valid, self._settled_ns)
+            except SubscriptionNotFound:
+                continue
 
     def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int) -> Reply[list[str]]:
         return self._settle(
@@ -322,6 +368,10 @@ class LocalBroker:
         # losing the acknowledgement of a plain subscription in a crash means a redelivery, which at-least-once allows
         must_be_durable = settings.enable_exactly_once_delivery or settings.prioritised
         return Reply(stale, commit if must_be_durable else COMMITTED)
+
+    def subscription_of(self, ack_id: str) -> str:
+        with self._lock:
+            return self._engine.subscription_of(ack_id)
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -384,6 +434,9 @@ class LocalBroker:
         with self._lock:
             if self._closed:
                 return
+            if self._settled and self._store.failing is None:
+                self._acknowledge_settled()
+                self._finish_operation()
             self._closed = True
             woken = self._watches.of(self._engine.subscriptions)
             # a dead letter that is durable in its topic, and not known to be so here, would be published again

@@ -95,9 +95,11 @@ class Broker(Protocol):
         max_bytes: int = 0,
         ack_deadline_ns: int = 0,
         consumer: str = "",
+        oversized_first: bool = True,
     ) -> Reply[list[Delivery]]:
-        """Lease up to `max_messages`, at once, perhaps none. The first may be larger than `max_bytes` (0 = no bound);
-        `ack_deadline_ns` 0 = the subscription's. A `consumer` is bound by the subscription's prefetch.
+        """Lease up to `max_messages`, at once, perhaps none. The first may be larger than `max_bytes` (0 = no bound),
+        unless `oversized_first` is False; `ack_deadline_ns` 0 = the subscription's. A `consumer` is bound by the
+        subscription's prefetch.
         Raises: SubscriptionNotFound, SubscriptionDetached (only where nothing is left to deliver)."""
 
     def watch(self, subscription: str, callback: Callable[[], None]) -> Watch:
@@ -109,6 +111,12 @@ class Broker(Protocol):
         """Answers the ids that were not current any more (ignored). With exactly-once, or `ack_ids` of a queue, the
         reply waits for the commit. Raises: SubscriptionNotFound, InvalidAckId (malformed: nothing is acknowledged)."""
 
+    def acknowledge_later(self, subscription: str, ack_id: str) -> None:
+        """As `acknowledge`, cheaper and without an answer: for one of many. It takes effect before anything that
+        happens afterwards, the end of the lease included, but may be carried out only with the next operation: the
+        caller sees to it that one follows soon (`acknowledge(subscription, [])` will do). What is stale or gone by then
+        is ignored. It takes no lock."""
+
     def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int) -> Reply[list[str]]:
         """The lease now ends at now + `ack_deadline_ns`; 0 = nack. Answers and raises as `acknowledge`."""
 
@@ -117,6 +125,9 @@ class Broker(Protocol):
 
     def reject(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         """Dead-letter at once (queue.nack with requeue=false). Answers and raises as `acknowledge`."""
+
+    def subscription_of(self, ack_id: str) -> str:
+        """The subscription that an ack id belongs to. Raises: InvalidAckId (malformed, or the subscription is gone)."""
 
     def current_ack_id(self, subscription: str, message_id: str) -> str:
         """The ack id of the current lease on a message. Raises: MessageNotFound (nobody holds it)."""

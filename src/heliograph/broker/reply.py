@@ -12,6 +12,7 @@ from heliograph.errors import Unavailable
 from heliograph.store.protocol import COMMITTED, Commit
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Reply(Generic[T]):
@@ -28,9 +29,18 @@ class Reply(Generic[T]):
         self._commit = commit
 
     @property
+    def done(self) -> bool:
+        """Whether `result()` would not block."""
+        return self._commit.done
+
+    @property
     def provisional(self) -> T:
-        """What the result will be if the commit succeeds: to decide what to do meanwhile, never to be given out."""
+        """What the answer will be if the commit succeeds; for the caller's own books, never to be passed on."""
         return self._value
+
+    def with_value(self, value: U) -> Reply[U]:
+        """A reply that comes true at the same moment, with another value."""
+        return Reply(value, self._commit)
 
     def result(self, timeout_seconds: float | None = None) -> T:
         """Block until durable. Never call it from an event loop's thread.

@@ -10,7 +10,7 @@
 A message has a priority: 1 (high), 2 (medium) or 3 (low); of those that wait, the higher goes first, then the older. A
 callback that returns has processed its message; one that raises gets it again, later and later, and after the last
 retry the message is a dead letter, to be looked at and put back. Subscribers of one topic share its messages. A pattern
-(`orders.*`, `orders.#`) gets a copy of what is published to each topic that it matches (docs/adr/0010).
+(`orders.*`, `orders.#`) gets a copy of what is published to each topic that it matches (docs/adr/0004).
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class PriorityPubSub:
         self._owned = _own_broker(data_dir) if broker is None else None
         if broker is not None and data_dir is not None:
             raise InvalidArgument("Either a broker or a data_dir, not both: a broker has its own")
-        self._engine: Broker = self._owned if broker is None and self._owned is not None else _checked(broker)
+        self._backing: Broker = self._owned if broker is None and self._owned is not None else _checked(broker)
         self.broker = PriorityBroker(
-            self._engine, max_retries=retries, retry_policy=policy, ack_deadline_seconds=deadline
+            self._backing, max_retries=retries, retry_policy=policy, ack_deadline_seconds=deadline
         )
         self._lock = threading.Lock()
         self._subscriptions: list[PrioritySubscription] = []
@@ -256,8 +256,11 @@ class PriorityPubSub:
 
         Raises:
             FailedPrecondition: closed, or called from a callback, whose own message could never be done.
+            InvalidArgument.
         """
         self.broker.check_open()
+        if timeout_seconds is not None:
+            _seconds(timeout_seconds, "timeout_seconds", threading.TIMEOUT_MAX)
         with self._lock:
             subscriptions = [subscription for subscription in self._subscriptions if not subscription.closed]
         if any(subscription.is_mine for subscription in subscriptions):
@@ -269,7 +272,7 @@ class PriorityPubSub:
     def _wait_until_done(self, resource: str, end: float | None) -> bool:
         changed = threading.Event()
         try:
-            watch = self._engine.watch(resource, changed.set)
+            watch = self._backing.watch(resource, changed.set)
             try:
                 while not self._is_done(resource):
                     if not changed.wait(None if end is None else max(end - time.monotonic(), 0)):
@@ -282,7 +285,7 @@ class PriorityPubSub:
         return True
 
     def _is_done(self, resource: str) -> bool:
-        statistics = self._engine.statistics(resource)
+        statistics = self._backing.statistics(resource)
         return not (statistics.ready or statistics.delayed or statistics.outstanding)
 
     def close(self) -> None:

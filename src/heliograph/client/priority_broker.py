@@ -66,7 +66,7 @@ class PriorityBroker:
     def __init__(
         self, broker: Broker, *, max_retries: int, retry_policy: RetryPolicy, ack_deadline_seconds: float
     ) -> None:
-        self.engine = broker
+        self.backing = broker
         self.routing = Routing.of(broker)
         self.settings = SubscriptionSettings(
             ack_deadline_ns=round(ack_deadline_seconds * SECOND_NS),
@@ -129,7 +129,7 @@ class PriorityBroker:
                 for queue in self.routing.route(topic) or (self.routing.made(topic, self.settings),):
                     drafts = self._drafts(queue, topic, payloads, band, replies[0].provisional if replies else None)
                     try:
-                        replies.append(self.engine.publish(queue.resource, drafts))
+                        replies.append(self.backing.publish(queue.resource, drafts))
                     except TopicNotFound:
                         self.routing.lost(queue)  # somebody deleted it through another door
         return replies
@@ -191,7 +191,7 @@ class PriorityBroker:
     def front(self, queue: Queue) -> tuple[int, int, str] | None:
         """What a queue would hand out next, so that the least of several goes first: its priority, its time and the
         queue's name. None when nothing is ready."""
-        message = next(iter(self.engine.peek(queue.resource, 1)), None)
+        message = next(iter(self.backing.peek(queue.resource, 1)), None)
         if message is None:
             return None
         band = _MEDIUM_BAND if message.extras is None else message.extras.priority
@@ -199,7 +199,7 @@ class PriorityBroker:
 
     def pull(self, queue: Queue, consumer: str) -> Reply[list[Delivery]]:
         """Lease one message."""
-        return self.engine.pull(queue.resource, 1, ack_deadline_ns=self.settings.ack_deadline_ns, consumer=consumer)
+        return self.backing.pull(queue.resource, 1, ack_deadline_ns=self.settings.ack_deadline_ns, consumer=consumer)
 
     def received(self, queue: Queue, delivery: Delivery) -> PriorityMessage | None:
         """A delivery in the API's words; None, and a dead letter, if another door put no JSON there."""
@@ -208,7 +208,7 @@ class PriorityBroker:
             value = decode(message)
         except ValueError:
             _log.error("message %s of %s is no JSON: it becomes a dead letter", delivery.message_id, queue.name)
-            self.engine.reject(queue.resource, [delivery.ack_id])
+            self.backing.reject(queue.resource, [delivery.ack_id])
             return None
         return PriorityMessage(
             id=delivery.message_id,
@@ -239,11 +239,11 @@ class PriorityBroker:
         queue = self.routing.by_number(split_message_id(message_id)[0])
         if queue is None:
             raise MessageNotFound(message_id)
-        ack_id = _known(queue, lambda: self.engine.current_ack_id(queue.resource, message_id))
+        ack_id = _known(queue, lambda: self.backing.current_ack_id(queue.resource, message_id))
         held = self.leases.find(ack_id)
         if held is not None:
             self.settle(held, "acknowledge")
-        elif self.engine.acknowledge(queue.resource, [ack_id]).result():
+        elif self.backing.acknowledge(queue.resource, [ack_id]).result():
             raise MessageNotFound(message_id)
 
     def retry_message(self, topic: str, message: PriorityMessage) -> None:
@@ -291,10 +291,10 @@ class PriorityBroker:
         self.leases.let_go(message)
         queue, ack_ids = message.queue, [message.ack_id]
         if how == "acknowledge":
-            return _known(queue, lambda: self.engine.acknowledge(queue.resource, ack_ids))
+            return _known(queue, lambda: self.backing.acknowledge(queue.resource, ack_ids))
         if how == "retry":
-            return _known(queue, lambda: self.engine.modify_ack_deadline(queue.resource, ack_ids, 0))
-        return _known(queue, lambda: self.engine.reject(queue.resource, ack_ids))
+            return _known(queue, lambda: self.backing.modify_ack_deadline(queue.resource, ack_ids, 0))
+        return _known(queue, lambda: self.backing.reject(queue.resource, ack_ids))
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -306,7 +306,7 @@ class PriorityBroker:
             InvalidArgument, FailedPrecondition.
         """
         queue = self._queue(topic)
-        letters = _known(queue, lambda: self.engine.dead_letters(queue.resource))
+        letters = _known(queue, lambda: self.backing.dead_letters(queue.resource))
         return [
             PriorityDeadLetter(
                 id=message_id(queue.number, message.sequence),
@@ -331,15 +331,13 @@ class PriorityBroker:
             TopicNotFound, InvalidArgument, FailedPrecondition, Unavailable.
         """
         queue = self._queue(topic)
-        if isinstance(ids, str) or (ids is not None and not all(isinstance(one, str) for one in ids)):
-            raise InvalidArgument("Ids of dead letters are a list of strings")
-        chosen = None if ids is None else list(ids)
-        return _known(queue, lambda: self.engine.retry_dead_letters(queue.resource, chosen).result())
+        chosen = None if ids is None else _ids(ids)
+        return _known(queue, lambda: self.backing.retry_dead_letters(queue.resource, chosen).result())
 
     def purge_dead_letters(self, topic: str) -> int:
         """Forget the dead letters of a topic. Returns how many. Raises as `dead_letters`, and Unavailable."""
         queue = self._queue(topic)
-        return _known(queue, lambda: self.engine.purge_dead_letters(queue.resource).result())
+        return _known(queue, lambda: self.backing.purge_dead_letters(queue.resource).result())
 
     def _queue(self, topic: str) -> Queue:
         self.check_open()
@@ -353,6 +351,12 @@ def _known(queue: Queue, operation: Callable[[], T]) -> T:
         return operation()
     except (SubscriptionNotFound, TopicNotFound):
         raise TopicNotFound(queue.name) from None
+
+
+def _ids(ids: object) -> list[str]:
+    if isinstance(ids, list | tuple | set | frozenset) and all(isinstance(one, str) for one in ids):
+        return list(ids)
+    raise InvalidArgument("Ids of dead letters are a list of strings")
 
 
 def _topic(queue: Queue, message: Message) -> str:

@@ -1,4 +1,4 @@
-"""Which queues a published message goes to: topics and patterns, as in RabbitMQ (docs/adr/0010).
+"""Which queues a published message goes to: topics and patterns, as in RabbitMQ (docs/adr/0004).
 
 Every name that somebody subscribed to, a topic or a pattern, is a queue of its own. A message goes to each of them that
 matches its topic, as a copy of its own; the subscribers of one name share what is in its queue. What matches nobody is

@@ -45,7 +45,7 @@ class Sources:
         self._heap: list[Front] = []
         self._watches: dict[str, Watch] = {}
         for queue in queues:
-            self._watches[queue.name] = broker.engine.watch(queue.resource, partial(self._tell, queue.name))
+            self._watches[queue.name] = broker.backing.watch(queue.resource, partial(self._tell, queue.name))
 
     def _tell(self, name: str) -> None:
         with self._told:

@@ -110,7 +110,7 @@ class PrioritySubscription:
             if message is None:
                 continue
             if self.sources.closed:
-                self._broker.engine.release(queue.resource, [delivery.ack_id])
+                self._broker.backing.release(queue.resource, [delivery.ack_id])
             else:
                 self._broker.leases.hold(message, extend=True)
                 self._call(message)

@@ -218,7 +218,7 @@ class Workers:
                 delivery = self._commands.call("queue.consume", question)
                 if delivery.get("message_id") is not None:
                     self._handle(delivery)
-                elif self._expected is not None:
+                elif self._expected is not None and not self.complete.is_set():
                     self._ask_for_dead_letters()
         except Unavailable:
             if not self._stopping.is_set():
@@ -266,6 +266,8 @@ class Workers:
 
     def _ask_for_dead_letters(self) -> None:
         """After a crash: the answer that a flight is a dead letter may have been lost, the dead letter is not."""
+        if left_in_queue(self._commands):
+            return
         for flight in dead_letters(self._commands):
             self.dead.add(flight.carrier, flight.row)
         self._check()

@@ -86,7 +86,7 @@ def start_spark(endpoint: str, topic: str) -> SparkSession:
         HeliographError: no Spark, no Java, no broker or no topic; the message says what to do.
     """
     LogClient(endpoint).bounds(topic)
-    spark = create_session("heliograph demo")
+    spark = create_session("heliograph demo", brief=True)
     nothing = {"endpoint": endpoint, "topic": topic, "endingOffsets": "earliest"}
     with in_one_line(f"Reading {topic}"):
         spark.read.format("heliograph").options(**nothing).load().count()

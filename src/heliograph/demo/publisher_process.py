@@ -6,6 +6,7 @@ subscribers' few from their turns, and leases run out unseen.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import signal
 import threading
@@ -100,6 +101,7 @@ class PublisherProcess:
 def _run(pipe: Connection) -> None:
     """The process: what to publish comes in, a first report says that it is ready, and at `go` it begins."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the demonstration ends this one
+    logging.getLogger().addHandler(logging.NullHandler())  # what fails for good is reported, not logged
     encode = msgspec.msgpack.Encoder().encode
     topic, airlines = msgspec.msgpack.decode(pipe.recv_bytes(), type=tuple[str, dict[str, list[Flight]]])
     publishers = Publishers(topic, airlines)

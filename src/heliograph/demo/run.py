@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import shutil
 import signal
@@ -82,7 +83,7 @@ def _run(
         soft_wrap=True,
     )
     with _folder(data_dir, keep=keep) as (folder, keep_it), _sigterm_is_an_exit():
-        with Steps(console) as steps:
+        with _libraries_log(folder / "libraries.log"), Steps(console) as steps:
             outcome = Story(taken, folder, steps, kills_broker=kills_broker).tell()
         if not outcome.balance.adds_up:
             keep_it()
@@ -156,6 +157,20 @@ def _folder(named: Path | None, *, keep: bool) -> Iterator[tuple[Path, Callable[
     finally:
         if not stays:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _libraries_log(path: Path) -> Iterator[None]:
+    """What the official clients and Spark complain of goes into a file: a broker that was killed on purpose, say."""
+    logger = logging.getLogger()
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 @contextmanager

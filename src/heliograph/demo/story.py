@@ -99,7 +99,8 @@ class Story:
             raise Unavailable(f"The broker did not come back: {self._crash.failure}")
         code = self._broker.ended()
         if code is not None:
-            raise Unavailable(f"The broker ended by itself with exit code {code}: {self._broker.last_words()}")
+            how = f"by signal {-code}" if code < 0 else f"with exit code {code}: {self._broker.last_words()}"
+            raise Unavailable(f"The broker ended before its time, {how}")
 
     def _evidence(self, cast: Cast, analysis: Analysis) -> tuple[Evidence, int]:
         """What everybody has seen, and how many messages the subscriptions delivered once more at the end.

@@ -36,12 +36,16 @@ from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import (
     AlreadyExists,
+    InvalidAckId,
     MessageNotFound,
     QueueFull,
     SubscriptionNotFound,
     TopicNotFound,
 )
 
+# A full subscription has room again for `filled` when it holds no more than this part of its capacity: else one that
+# hovers at its limit would be told of with every message.
+_FULL_EPISODE_ENDS_AT = 0.9
 # Up to this size a message without attributes or key cannot break any limit, and needs no check.
 _SURELY_SMALL_BYTES = 1024 * 1024
 
@@ -58,10 +62,12 @@ class Engine:
         self.subscriptions: dict[str, Subscription] = {}
         self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
         self.forwards: list[tuple[str, int]] = []  # (subscription, sequence) of dead letters to publish to their topic
+        self.filled: list[str] = []  # subscriptions that began to drop newcomers since the caller last looked
         self._by_number: dict[int, Subscription] = {}
         self._number = 0  # the last that a topic or subscription got
         self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
         self._facts: list[Fact] = []
+        self._full: set[str] = set()  # subscriptions of which `filled` has told; see `_FULL_EPISODE_ENDS_AT`
         self._handlers: dict[type, Callable[[Any], Any]] = {
             f.TopicCreated: self._on_topic_created,
             f.TopicDeleted: self._on_topic_deleted,
@@ -215,6 +221,7 @@ class Engine:
     def delete_subscription(self, name: str) -> None:
         """Raises: SubscriptionNotFound."""
         self.subscription(name)
+        self._full.discard(name)
         self._record(f.SubscriptionDeleted(name))
 
     def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:
@@ -289,6 +296,11 @@ class Engine:
             if kept < len(messages):
                 dropped = [message.sequence for message in messages[kept:]]
                 self._record(f.MessagesDropped(subscription.name, dropped))
+                if subscription.name not in self._full:
+                    self._full.add(subscription.name)
+                    self.filled.append(subscription.name)
+            elif self._full and _has_room_again(subscription):
+                self._full.discard(subscription.name)
         subscription.load(messages[-1].sequence)
         self._schedule(subscription)
 
@@ -317,6 +329,7 @@ class Engine:
         max_bytes: int = 0,
         ack_deadline_ns: int = 0,
         consumer: str = "",
+        oversized_first: bool = True,
     ) -> list[Delivery]:
         """Lease up to `max_messages` ready ones, in the order of delivery; see `Broker.pull` for the bounds.
 
@@ -329,7 +342,7 @@ class Engine:
         if consumer:
             check_text(consumer, "Consumer")
         self.tick(now_ns)
-        sequences = self._select(subscription, max_messages, max_bytes, consumer, now_ns)
+        sequences = self._select(subscription, max_messages, max_bytes, consumer, oversized_first, now_ns)
         if not sequences:
             return []
         deadline_ns = now_ns + (ack_deadline_ns or subscription.settings.ack_deadline_ns)
@@ -354,7 +367,13 @@ class Engine:
         ]
 
     def _select(
-        self, subscription: Subscription, max_messages: int, max_bytes: int, consumer: str, now_ns: int
+        self,
+        subscription: Subscription,
+        max_messages: int,
+        max_bytes: int,
+        consumer: str,
+        oversized_first: bool,
+        now_ns: int,
     ) -> list[int]:
         """What a pull may take now, within every bound there is."""
         settings = subscription.settings
@@ -368,7 +387,7 @@ class Engine:
         self._load(subscription, max_messages, now_ns)
         sequences = subscription.first(max_messages, now_ns)
         if max_bytes:
-            sequences = _within(subscription, sequences, max_bytes, alone_allowed=True)
+            sequences = _within(subscription, sequences, max_bytes, alone_allowed=oversized_first)
         if settings.outstanding_bytes_max:
             # a large message never blocks for ever: where nothing is outstanding, the first goes alone
             sequences = _within(subscription, sequences, room, alone_allowed=not len(subscription.leases))
@@ -417,6 +436,18 @@ class Engine:
             else:
                 current[sequence] = None
         return subscription, list(current), stale
+
+    def subscription_of(self, ack_id: str) -> str:
+        """The name of the subscription that an ack id belongs to.
+
+        Raises:
+            InvalidAckId: malformed, or the subscription is gone.
+        """
+        ((number, _, _),) = parse_ack_ids([ack_id])
+        subscription = self._by_number.get(number)
+        if subscription is None:
+            raise InvalidAckId([ack_id])
+        return subscription.name
 
     def acknowledge(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> list[str]:
         """The messages are done. Returns the ids that were not current; raises as `_current`."""
@@ -663,6 +694,15 @@ def _fitting(subscription: Subscription, messages: list[Message]) -> int:
             break
         kept += 1
     return kept
+
+
+def _has_room_again(subscription: Subscription) -> bool:
+    capacity = subscription.settings.capacity
+    assert capacity is not None
+    return (
+        subscription.held <= capacity.messages * _FULL_EPISODE_ENDS_AT
+        and subscription.held_bytes <= capacity.bytes * _FULL_EPISODE_ENDS_AT
+    )
 
 
 def _within(subscription: Subscription, sequences: list[int], max_bytes: int, *, alone_allowed: bool) -> list[int]:

@@ -36,14 +36,17 @@ def attentive(scope: Scope, receive: Receive) -> Receive:
         watched = _duplicate((client[0], client[1]))
         if watched is None:
             return await receive()
-        with watched:
-            tasks = (asyncio.ensure_future(_event(receive)), asyncio.ensure_future(_gone(watched)))
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                return tasks[0].result() if tasks[0] in done else _DISCONNECT
-            finally:
-                for task in tasks:
-                    task.cancel()
+        event = asyncio.ensure_future(_event(receive))
+        gone = _when_closed(watched)
+        try:
+            await asyncio.wait((event, gone), return_when=asyncio.FIRST_COMPLETED)
+            return event.result() if event.done() else _DISCONNECT
+        finally:
+            # before it is closed: its number may be another connection's at once
+            asyncio.get_running_loop().remove_reader(watched)
+            watched.close()
+            event.cancel()
+            gone.cancel()
 
     return receive_or_gone
 
@@ -53,8 +56,8 @@ async def _event(receive: Receive) -> Event:
     return await receive()
 
 
-async def _gone(watched: socket.socket) -> None:
-    """Return when the other side of the connection has closed it."""
+def _when_closed(watched: socket.socket) -> asyncio.Future[None]:
+    """Done when the other side of the connection has closed it. The caller removes the reader."""
     loop = asyncio.get_running_loop()
     gone: asyncio.Future[None] = loop.create_future()
 
@@ -70,10 +73,7 @@ async def _gone(watched: socket.socket) -> None:
             gone.set_result(None)
 
     loop.add_reader(watched, look)
-    try:
-        await gone
-    finally:
-        loop.remove_reader(watched)
+    return gone
 
 
 def _duplicate(client: tuple[str, int]) -> socket.socket | None:

@@ -1,0 +1,1 @@
+"""Topics as a Spark source, a session that starts quietly, and the data pipeline."""

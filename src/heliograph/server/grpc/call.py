@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from heliograph.errors import HeliographError
+from heliograph.server.grpc.connection import Connection, Connections
 from heliograph.server.grpc.frames import HEAD_BYTES, FrameReader, frame
 from heliograph.server.grpc.status import (
     CONTENT_TYPE,
@@ -38,8 +39,8 @@ _TRAILERS_OK: Event = {"type": "http.response.trailers", "headers": OK_TRAILERS}
 
 
 PIECE_BYTES = 128 * 1024
-"""Given to the HTTP server at a time. It counts pieces, not bytes, and holds some fifty of them for a client that
-does not read its stream, so their size decides what such a client costs."""
+"""Given to the HTTP server at a time: a client that does not read its stream costs what the server holds for its
+connection (`connection.py`), and one piece."""
 
 
 class Unary(NamedTuple):
@@ -106,14 +107,20 @@ class UnaryCall:
 class BidiCall:
     """Both directions of a bidirectional call. One task may read while another writes."""
 
-    __slots__ = ("_reader", "_receive", "_request_class", "_send", "started")
+    __slots__ = ("_reader", "_receive", "_request_class", "_scope", "_send", "connection", "started")
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, request_class: Any) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, request_class: Any, connection: Connection) -> None:
+        self.connection = connection
+        self._scope = scope
         self._receive = receive
         self._send = send
         self._request_class = request_class
         self._reader = FrameReader(_header(scope, b"grpc-encoding") or b"identity")
         self.started = False
+
+    def header(self, name: bytes) -> bytes | None:
+        """A header of the request, by its name in lower case."""
+        return _header(self._scope, name)
 
     async def read(self) -> list[Any] | None:
         """The next requests, at least one; None when the client has half-closed.
@@ -138,9 +145,11 @@ class BidiCall:
         """Send a response; returns when the connection has room for more.
 
         Raises:
-            ClientGone: the client has gone.
+            ClientGone: the client has gone; or it does not read this stream, and what waits to be sent on it holds up
+                the answers to the client's other calls: then the stream is reset, and the client may open it again.
         """
         body = frame(message)
+        gives_way = _GivesWay(self.connection)
         try:
             if not self.started:
                 self.started = True
@@ -148,8 +157,45 @@ class BidiCall:
             for start in range(0, len(body), PIECE_BYTES):
                 piece = body[start : start + PIECE_BYTES] if len(body) > PIECE_BYTES else body
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        except asyncio.CancelledError:
+            if not gives_way.gave_way:
+                raise
+            log.warning("a stream that was not read, and held up other calls of its client, was reset")
+            raise ClientGone from None
         except Exception as error:
             raise ClientGone from error  # whatever kind of error the server under this has for it
+        finally:
+            gives_way.end()
+
+
+class _GivesWay:
+    """Watches one write, and cancels it when it waits while the answers to other calls of its connection wait too."""
+
+    __slots__ = ("_answered", "_connection", "_loop", "_task", "_timer", "gave_way")
+
+    PATIENCE_SECONDS = 1.0
+
+    def __init__(self, connection: Connection) -> None:
+        self.gave_way = False
+        self._connection = connection
+        self._answered = -1
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._timer = self._loop.call_later(self.PATIENCE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        connection = self._connection
+        if connection.answering and connection.answered == self._answered and self._task is not None:
+            self.gave_way = True
+            self._task.cancel()
+            return
+        self._answered = connection.answered if connection.answering else -1
+        self._timer = self._loop.call_later(self.PATIENCE_SECONDS, self._look)
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self.gave_way and self._task is not None:
+            self._task.uncancel()
 
 
 class GrpcApplication:
@@ -165,6 +211,7 @@ class GrpcApplication:
     ) -> None:
         self._methods = methods
         self._translate = translate
+        self._connections = Connections()
 
     @staticmethod
     def speaks(scope: Scope) -> bool:
@@ -183,12 +230,19 @@ class GrpcApplication:
             events = await self._bidi(method, scope, receive, send)
         else:
             events = _status_alone(RpcError(UNIMPLEMENTED, f"Method not found: {scope['path']}"))
+        connection = self._connections.get(scope)
+        if connection is not None:
+            connection.answering += 1
         try:
             for event in events:
                 await send(event)
         except Exception as error:
             # ASGI leaves open what a server raises for a client that has gone; h2corn has an error of its own
             log.debug("%s could not be answered: %r", scope["path"], error)
+        finally:
+            if connection is not None:
+                connection.answering -= 1
+                connection.answered += 1
 
     async def _unary(self, method: Unary, scope: Scope, receive: Receive) -> Events:
         call = UnaryCall(scope, receive)
@@ -202,7 +256,8 @@ class GrpcApplication:
         return (_RESPONSE_START, {"type": "http.response.body", "body": frame(response)}, _TRAILERS_OK)
 
     async def _bidi(self, method: Bidi, scope: Scope, receive: Receive, send: Send) -> Events:
-        call = BidiCall(scope, receive, send, method.request_class)
+        connection = self._connections.join(scope)
+        call = BidiCall(scope, receive, send, method.request_class, connection)
         status = _TRAILERS_OK
         try:
             await method.handler(call)
@@ -213,6 +268,8 @@ class GrpcApplication:
             if not call.started:
                 return _status_alone(failure)
             status = {"type": "http.response.trailers", "headers": trailers(failure)}
+        finally:
+            self._connections.leave(scope, connection)
         end: Events = ({"type": "http.response.body", "body": b""}, status)
         return end if call.started else (_RESPONSE_START, *end)
 

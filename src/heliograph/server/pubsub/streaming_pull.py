@@ -19,18 +19,23 @@ from heliograph.server.feed import Feed, Feeds
 from heliograph.server.grpc.call import BidiCall
 from heliograph.server.pubsub import names, proto
 from heliograph.server.pubsub.limits import (
-    PULL_BYTES,
     PULL_MESSAGES_MAX,
-    RESPONSE_BYTES_MAX,
     SECOND_NS,
     check_ack_deadline,
     check_modified_ack_deadline,
 )
-from heliograph.server.pubsub.subscriber import tell_deadline
+from heliograph.server.pubsub.outstanding import UNREAD_BYTES_MAX, Held, Unread
+from heliograph.server.pubsub.subscriber import settle_deadline
 from heliograph.wire.pubsub import DeliveryEncoder
 
 BATCH_MIN = 100
 """Messages that one of many streams takes at once, at least; a single stream takes `PULL_MESSAGES_MAX`."""
+
+BATCH_BYTES = UNREAD_BYTES_MAX // 2 - 64 * 1024
+"""Of a batch, without ids and tags; a larger message goes alone."""
+
+RESPONSE_BYTES = UNREAD_BYTES_MAX // 2
+"""Of a response, save with one larger message."""
 
 
 class StreamingPull:
@@ -89,7 +94,7 @@ class _Stream:
         self._ack_deadline_seconds: int = first.stream_ack_deadline_seconds
         self._messages_max = max(first.max_outstanding_messages, 0)
         self._bytes_max = max(first.max_outstanding_bytes, 0)
-        self._held = _Held()
+        self._held = Held()
         self._woken = asyncio.Event()
         self._blocked = False
         self._answers: list[bytes] = []
@@ -98,6 +103,9 @@ class _Stream:
         self._failure: Exception | None = None
         self.wake = self._woken.set
         """The writer looks at everything again. The same object every time."""
+        # it moves the deadline of all that it receives, and waits for the answer before it reads on
+        is_steady = b"gl-python" in (call.header(b"x-goog-api-client") or b"")
+        self._unread = Unread(call.connection, self.wake, is_steady=is_steady)
 
     async def run(self, requests: Sequence[Any]) -> None:
         """Serve the stream until it ends.
@@ -117,6 +125,8 @@ class _Stream:
         held, holders = self._held, self._feed.holders
         for ack_id in held.deliveries:
             holders.pop(ack_id, None)
+        self._unread.wait(False)
+        self._unread.forgive()
         if held.handed_back and not self._feed.lost and not self._closing.begun:
             self._broker.release(self._subscription, list(held.handed_back))
 
@@ -159,17 +169,19 @@ class _Stream:
 
     def _has_room(self) -> bool:
         held = self._held
-        if len(held.deliveries) >= held.look_at:
-            held.drop_ended(self._broker.now_ns(), self._feed)
-        if self._messages_max and len(held.deliveries) >= self._messages_max:
-            held.drop_ended(self._broker.now_ns(), self._feed)
-            if len(held.deliveries) >= self._messages_max:
-                return False
-        if self._bytes_max and held.bytes >= self._bytes_max:
-            held.drop_ended(self._broker.now_ns(), self._feed)
-            if held.bytes >= self._bytes_max:
-                return False
-        return True
+        if not self._is_full() and len(held.deliveries) < held.look_at:
+            return True
+        for ack_id in held.drop_ended(self._broker.now_ns()):
+            self._feed.holders.pop(ack_id, None)
+            self._unread.confirm(ack_id)
+        return not self._is_full()
+
+    def _is_full(self) -> bool:
+        held = self._held
+        return bool(
+            (self._messages_max and len(held.deliveries) >= self._messages_max)
+            or (self._bytes_max and held.bytes >= self._bytes_max)
+        )
 
     async def _wait_for_room(self) -> None:
         """Until deliveries are settled, or the earliest of their leases ends."""
@@ -192,7 +204,7 @@ class _Stream:
         wanted = max(BATCH_MIN, PULL_MESSAGES_MAX // max(feed.streams, 1))
         if self._messages_max:
             wanted = min(wanted, self._messages_max - len(self._held.deliveries))
-        room = min(PULL_BYTES, self._bytes_max - self._held.bytes) if self._bytes_max else PULL_BYTES
+        room = min(BATCH_BYTES, self._bytes_max - self._held.bytes) if self._bytes_max else BATCH_BYTES
         deadline_ns = self._ack_deadline_seconds * SECOND_NS
         deliveries = await self._broker.pull(self._subscription, wanted, max_bytes=room, ack_deadline_ns=deadline_ns)
         if not deliveries:
@@ -202,6 +214,10 @@ class _Stream:
         sent = 0
         try:
             for batch, response in self._responses(deliveries):
+                if not self._unread.has_room(len(response)):
+                    await self._wait_until_read(len(response))
+                for delivery in deliveries[sent : sent + batch]:
+                    self._unread.add(delivery.ack_id, self._held.deliveries[delivery.ack_id][0])
                 await self._call.write(response)
                 sent += batch
         except BaseException:
@@ -210,20 +226,36 @@ class _Stream:
             raise
         await asyncio.sleep(0)  # other streams, and the reader, get their turn
 
+    async def _wait_until_read(self, size: int) -> None:
+        """Until the client has shown that it reads, or its time for that is over."""
+        loop, unread = asyncio.get_running_loop(), self._unread
+        ends_at = loop.time() + unread.patience_seconds
+        timer = loop.call_at(ends_at, self.wake)
+        unread.wait(True)
+        try:
+            while not unread.has_room(size) and not self._is_over():
+                if loop.time() >= ends_at:
+                    unread.forgive()
+                    return
+                self._woken.clear()
+                await self._answer()
+                await self._woken.wait()
+        finally:
+            timer.cancel()
+            unread.wait(False)
+
     def _responses(self, deliveries: Sequence[Delivery]) -> list[tuple[int, bytes]]:
         """The responses that carry `deliveries`, each with how many; they are held from now on."""
         tell_attempt = self._feed.info.settings.dead_letter_policy is not None
-        counts = bool(self._messages_max or self._bytes_max)
         holders = self._feed.holders
         responses: list[tuple[int, bytes]] = []
         entries: list[bytes] = []
         size = 0
         for delivery in deliveries:
             entry = self._encoder.encode(delivery, tell_attempt=tell_attempt)
-            if counts:
-                self._held.add(delivery, len(entry))
-                holders[delivery.ack_id] = self
-            if size + len(entry) > RESPONSE_BYTES_MAX and entries:
+            self._held.add(delivery, len(entry))
+            holders[delivery.ack_id] = self
+            if size + len(entry) > RESPONSE_BYTES and entries:
                 responses.append((len(entries), b"".join((*entries, self._properties))))
                 entries, size = [], 0
             entries.append(entry)
@@ -270,15 +302,13 @@ class _Stream:
         confirms = self._feed.info.settings.enable_exactly_once_delivery
         if request.ack_ids:
             ack_ids = list(request.ack_ids)
-            reply = self._broker.acknowledge(self._subscription, ack_ids)
+            stale = await self._broker.acknowledge(self._subscription, ack_ids)
             self._feed.settled(ack_ids)
-            stale = await reply
             if confirms:
                 self._confirm("acknowledge_confirmation", ack_ids, stale)
         for seconds, ack_ids in groups.items():
             reply = self._broker.modify_ack_deadline(self._subscription, ack_ids, seconds * SECOND_NS)
-            tell_deadline(self._feed, ack_ids, seconds, self._broker)
-            stale = await reply
+            stale = await settle_deadline(self._broker, self._feed, reply, ack_ids, seconds)
             if confirms:
                 self._confirm("modify_ack_deadline_confirmation", ack_ids, stale)
 
@@ -296,12 +326,14 @@ class _Stream:
 
     def settled(self, ack_id: str) -> None:
         """See `feed.Holder`."""
+        self._unread.confirm(ack_id)
         self._held.drop(ack_id)
         if self._blocked:
             self.wake()
 
     def returned(self, ack_id: str) -> None:
         """See `feed.Holder`."""
+        self._unread.confirm(ack_id)
         self._held.give_back(ack_id)
         self._feed.to_end_of_row(self.wake)
         if self._blocked:
@@ -309,66 +341,8 @@ class _Stream:
 
     def extended(self, ack_id: str, deadline_ns: int) -> None:
         """See `feed.Holder`."""
+        self._unread.confirm(ack_id)
         self._held.extend(ack_id, deadline_ns)
-
-
-class _Held:
-    """The deliveries that one stream has sent and that are neither settled nor ended.
-
-    `drop_ended` looks at all of them, and only when one may have ended; it is called where the stream has no room
-    left, and when there are twice as many (`look_at`) as the last time, so that a client that never acknowledges
-    fills no memory.
-    """
-
-    __slots__ = ("_given_back", "bytes", "deliveries", "earliest_ns", "handed_back", "look_at")
-
-    GIVEN_BACK_MAX = 1_000
-
-    def __init__(self) -> None:
-        self.deliveries: dict[str, tuple[int, int, str]] = {}  # by ack id: size, deadline, message id
-        self.bytes = 0
-        self.earliest_ns = 2**63  # no lease ends before
-        self.handed_back: dict[str, None] = {}  # ack ids of messages that the stream gave back and was handed again
-        self._given_back: dict[str, None] = {}  # message ids
-        self.look_at = 10_000
-
-    def add(self, delivery: Delivery, size: int) -> None:
-        self.deliveries[delivery.ack_id] = (size, delivery.deadline_ns, delivery.message_id)
-        self.bytes += size
-        if delivery.deadline_ns < self.earliest_ns:
-            self.earliest_ns = delivery.deadline_ns
-        if self._given_back and delivery.message_id in self._given_back:
-            del self._given_back[delivery.message_id]
-            self.handed_back[delivery.ack_id] = None
-
-    def drop(self, ack_id: str) -> str:
-        """Returns the message id."""
-        size, _, message_id = self.deliveries.pop(ack_id)
-        self.bytes -= size
-        self.handed_back.pop(ack_id, None)
-        return message_id
-
-    def give_back(self, ack_id: str) -> None:
-        self._given_back[self.drop(ack_id)] = None
-        if len(self._given_back) > self.GIVEN_BACK_MAX:
-            del self._given_back[next(iter(self._given_back))]
-
-    def extend(self, ack_id: str, deadline_ns: int) -> None:
-        size, _, message_id = self.deliveries[ack_id]
-        self.deliveries[ack_id] = (size, deadline_ns, message_id)
-        if deadline_ns < self.earliest_ns:
-            self.earliest_ns = deadline_ns
-        self.handed_back.pop(ack_id, None)
-
-    def drop_ended(self, now_ns: int, feed: Feed) -> None:
-        if now_ns < self.earliest_ns:
-            self.look_at = max(self.look_at, 2 * len(self.deliveries))
-            return
-        for ack_id in [ack_id for ack_id, (_, deadline_ns, _) in self.deliveries.items() if deadline_ns <= now_ns]:
-            self.drop(ack_id)
-            feed.holders.pop(ack_id, None)
-        self.earliest_ns = min((deadline_ns for _, deadline_ns, _ in self.deliveries.values()), default=2**63)
-        self.look_at = max(10_000, 2 * len(self.deliveries))
 
 
 def _deadline_groups(request: Any) -> dict[int, list[str]]:

@@ -174,11 +174,11 @@ class Subscriber:
     async def acknowledge(self, request: Any, call: UnaryCall) -> bytes:
         """Acknowledge. Stale ids are ignored, save under exactly-once delivery (1.6.3, 1.8.2)."""
         name, ack_ids = self._ack_ids(request, call)
-        reply = self._broker.acknowledge(name, ack_ids)
+        stale = await self._broker.acknowledge(name, ack_ids)
         feed = self._feeds.get(name)
         if feed is not None:
             feed.settled(ack_ids)
-        self._tell_stale(name, await reply)
+        self._tell_stale(name, stale)
         return b""
 
     async def modify_ack_deadline(self, request: Any, call: UnaryCall) -> bytes:
@@ -187,10 +187,7 @@ class Subscriber:
         seconds: int = request.ack_deadline_seconds
         check_modified_ack_deadline(seconds)
         reply = self._broker.modify_ack_deadline(name, ack_ids, seconds * SECOND_NS)
-        feed = self._feeds.get(name)
-        if feed is not None:
-            tell_deadline(feed, ack_ids, seconds, self._broker)
-        self._tell_stale(name, await reply)
+        self._tell_stale(name, await settle_deadline(self._broker, self._feeds.get(name), reply, ack_ids, seconds))
         return b""
 
     def _ack_ids(self, request: Any, call: UnaryCall) -> tuple[str, list[str]]:
@@ -207,12 +204,23 @@ class Subscriber:
             raise stale_ack_ids(stale)
 
 
-def tell_deadline(feed: Feed, ack_ids: Sequence[str], seconds: int, broker: Broker) -> None:
-    """Tell the streams that hold these deliveries of their new deadline; 0 = given back."""
-    if seconds:
-        feed.extended(ack_ids, broker.now_ns() + seconds * SECOND_NS)
-    else:
+async def settle_deadline(
+    broker: Broker, feed: Feed | None, reply: Reply[list[str]], ack_ids: Sequence[str], seconds: int
+) -> list[str]:
+    """Wait for the reply to a changed deadline, and tell the streams that hold the deliveries.
+
+    What was given back is told first, before the broker's signal can hand it to the same stream again; anything else
+    afterwards, so that the call's answer is on its way before a stream sends more.
+
+    Returns:
+        The ids that were not current.
+    """
+    if not seconds and feed is not None:
         feed.returned(ack_ids)
+    stale = await reply
+    if seconds and feed is not None:
+        feed.extended(ack_ids, broker.now_ns() + seconds * SECOND_NS)
+    return stale
 
 
 def _wait_seconds(timeout_seconds: float | None) -> float:
