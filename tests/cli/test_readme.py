@@ -24,3 +24,13 @@ def test_the_readmes_example_says_what_the_readme_says(serve: Start) -> None:
         timeout=SECONDS_MAX,
     )
     assert (ran.stdout, ran.returncode) == (output, 0), ran.stderr
+
+
+def test_the_readmes_programs_without_a_server_run() -> None:
+    programs = re.findall(r"```python\n(.+?)```", README.read_text(), re.DOTALL)
+    ran = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS_MAX)
+        for program in programs
+    ]
+    printed = ["handled {'id': 1, 'item': 'lamp'}\n", "b'hello' {'language': 'en'}\n"]
+    assert [(run.stdout, run.stderr) for run in ran] == [(text, "") for text in printed]
