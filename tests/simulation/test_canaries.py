@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.engine import engine as engine_module
+from heliograph.engine import failure
 from heliograph.engine.backlog import Backlog
 from heliograph.engine.engine import Engine
 from heliograph.engine.facts import Fact, LeasesExtended, ReturnCause
@@ -55,14 +56,14 @@ def a_nack_loses_the_message(patch: pytest.MonkeyPatch) -> None:
 
 def dead_lettering_comes_one_attempt_late(patch: pytest.MonkeyPatch) -> None:
     real = Subscription.attempt
-    spent = Engine._is_spent
+    spent = failure._is_spent
 
-    def is_spent(self: Engine, subscription: Subscription, sequence: int) -> bool:
+    def is_spent(subscription: Subscription, sequence: int) -> bool:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(Subscription, "attempt", lambda self, sequence: real(self, sequence) - 1)
-            return spent(self, subscription, sequence)
+            return spent(subscription, sequence)
 
-    patch.setattr(Engine, "_is_spent", is_spent)
+    patch.setattr(failure, "_is_spent", is_spent)
 
 
 def a_lease_is_granted_twice(patch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def delays_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def backoff_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_available_at_ns", lambda *_: 0)
+    patch.setattr(failure, "_available_at_ns", lambda *_: 0)
 
 
 def a_key_that_goes_on_sets_no_timer(patch: pytest.MonkeyPatch) -> None:
@@ -155,8 +156,8 @@ def prefetch_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_full_subscription_takes_one_more(patch: pytest.MonkeyPatch) -> None:
-    real = engine_module._fitting
-    patch.setattr(engine_module, "_fitting", lambda sub, messages: min(real(sub, messages) + 1, len(messages)))
+    real = engine_module.fitting
+    patch.setattr(engine_module, "fitting", lambda sub, messages: min(real(sub, messages) + 1, len(messages)))
 
 
 def purging_takes_leased_messages_too(patch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,8 @@ class Housekeeping:
         self._store = store
         self._budget_bytes = memory_budget_bytes
         self._checkpoint_not_before = 0.0
-        self.engine = Engine(self._read if memory_budget_bytes is not None else None)
+        self._settled_up_to: dict[int, int] = {}  # by topic, at the last trim
+        self.engine = Engine(self._read)
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
         return [message for batch in self._store.read_log(topic_number, first, last) for message in batch]
@@ -56,16 +57,24 @@ class Housekeeping:
         if self.engine.trims:
             self._trim()
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> bool:
+        """False if it is not the time for one."""
         began = time.perf_counter()
         if began < self._checkpoint_not_before or self._store.failing is not None:
-            return
+            return False
         self._store.checkpoint(self.engine.checkpoint())
         now = time.perf_counter()
         self._checkpoint_not_before = now + (now - began) / CHECKPOINT_SHARE
+        return True
 
     def _trim(self) -> None:
+        """Let old messages go. The journal must not tell of them any more: so a checkpoint comes first where any have
+        been settled since the last time."""
         points, self.engine.trims = self.engine.trims, []
+        settled_up_to = {point.topic_number: point.up_to for point in points}
+        if settled_up_to != self._settled_up_to and self._store.keeps_facts and not self._checkpoint():
+            return
+        self._settled_up_to = settled_up_to
         for point in points:
             self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
         known = {point.topic_number for point in points}

@@ -29,6 +29,8 @@ class Residency:
         """The page is complete."""
         self._add(log, page, size_bytes)
         self._candidates.append((log, page, self.fact_count))
+        if len(self._candidates) > 2 * len(self._sizes) + 64:  # those that are gone are the majority
+            self._candidates = deque(entry for entry in self._candidates if (id(entry[0]), entry[1]) in self._sizes)
 
     def brought_in(self, log: TopicLog, page: int, size_bytes: int) -> None:
         """The page was read from the store again: it is due now, so it goes last."""
@@ -55,5 +57,3 @@ class Residency:
             elif log.send_out(page):
                 self.gone(log, page)
         self._candidates.extend(reversed(waiting))
-        if len(self._candidates) > 2 * len(self._sizes) + 64:
-            self._candidates = deque(entry for entry in self._candidates if (id(entry[0]), entry[1]) in self._sizes)

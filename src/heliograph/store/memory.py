@@ -79,6 +79,11 @@ class MemoryStore:
         return None
 
     @property
+    def keeps_facts(self) -> bool:
+        """See `Store.keeps_facts`."""
+        return self._facts is not None
+
+    @property
     def facts_written(self) -> int:
         """See `Store.facts_written`."""
         return self._facts_written

@@ -124,6 +124,10 @@ class Store(Protocol):
         """
 
     @property
+    def keeps_facts(self) -> bool:
+        """Whether `recover` of a later object gives what is appended to this one."""
+
+    @property
     def facts_written(self) -> int:
         """How many of the facts appended to this object are durable: a growing prefix of them."""
 
@@ -140,8 +144,8 @@ class Store(Protocol):
 
     def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
         """The oldest messages of the topic, as far as their sequences are below `up_to` and they were published before
-        `published_before_ns`, are not needed any more, nor are facts about them: `read_log` gives them no more. Their
-        space comes back later.
+        `published_before_ns`, are not needed any more: `read_log` gives them no more. Their space comes back later.
+        No fact since the last checkpoint, nor that itself, may need them: so a checkpoint comes first.
 
         Raises:
             Unavailable: the store is closed.

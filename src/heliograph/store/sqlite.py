@@ -118,6 +118,11 @@ class SqliteStore:
         return self._writing.append(facts)
 
     @property
+    def keeps_facts(self) -> bool:
+        """See `Store.keeps_facts`."""
+        return True
+
+    @property
     def checkpoint_due(self) -> bool:
         """See `Store.checkpoint_due`."""
         writing = self._writing

@@ -70,6 +70,11 @@ class FaultyStore:
         return self._failing or self.inner.failing
 
     @property
+    def keeps_facts(self) -> bool:
+        """See `Store.keeps_facts`."""
+        return self.inner.keeps_facts
+
+    @property
     def facts_written(self) -> int:
         """See `Store.facts_written`."""
         return self.inner.facts_written
