@@ -16,7 +16,7 @@ from heliograph.engine.engine import Engine
 from heliograph.engine.message import Delivery, Draft, Extras
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings, TopicSettings
-from heliograph.errors import InvalidArgument, QueueFull
+from heliograph.errors import InvalidArgument, QueueFull, TopicNotFound
 from heliograph.store.memory import MemoryStore
 from heliograph.store.sqlite import SqliteStore
 from heliograph.testing.faulty_store import FaultyStore
@@ -402,6 +402,22 @@ def test_a_broker_that_closes_remembers_what_it_has_forwarded(tmp_path: Path) ->
     again = LocalBroker(SqliteStore(tmp_path, durability="none"))
     assert again.get_topic("graveyard").next_sequence == 2
     assert again.dead_letters("s") == []
+    again.close()
+
+
+def test_what_a_refused_operation_carried_out_survives_closing(clock: SimulatedClock) -> None:
+    store = MemoryStore(keep_facts=True)
+    broker = LocalBroker(store, clock)
+    broker.create_topic("t")
+    broker.create_subscription("s", "t")
+    broker.publish("t", [Draft(b"a")])
+    (ack_id,) = ids(broker.pull("s", 1).result())
+    broker.acknowledge_later("s", ack_id)
+    with pytest.raises(TopicNotFound):
+        broker.publish("nowhere", [Draft(b"b")])  # carries out the acknowledgement, and fails
+    broker.close()
+    again = LocalBroker(store, clock)
+    assert again.statistics("s").outstanding == 0
     again.close()
 
 
