@@ -14,7 +14,9 @@ from heliograph.demo.charts import hours_chart, waits_chart
 from heliograph.demo.figures import HourOfDay
 from heliograph.demo.latency import percentiles
 from heliograph.demo.outcome import Outcome, Throughput
-from heliograph.demo.report import page, print_tables, seen, write_page
+from heliograph.demo.report import page as page_from
+from heliograph.demo.report import print_tables, seen
+from heliograph.demo.report import write_page as write_page_from
 
 HOURS = [HourOfDay("", 6, 400, 2, 1.5), HourOfDay("", 19, 300, 4, 24.0), HourOfDay("", 23, 1, 1, None)]
 WAITS = {9: percentiles([10_000_000] * 3), 0: percentiles([2_000_000_000] * 5)}
@@ -52,6 +54,14 @@ def outcome(**changes: Any) -> Outcome:
         "machine": "2 cores",
     }
     return Outcome(**whole | changes)
+
+
+def page(of: Outcome) -> str:
+    return page_from(of, "of <a file>")
+
+
+def write_page(of: Outcome, path: Path) -> None:
+    write_page_from(of, path, "of a file")
 
 
 def printed(of: Outcome) -> str:
@@ -106,6 +116,7 @@ def test_the_page_has_both_charts_with_titles_and_units() -> None:
 def test_texts_from_outside_are_escaped() -> None:
     text = page(outcome(balance=Balance([], ["<b>differs</b>"])))
     assert "TypeError: &lt;no time&gt;" in text
+    assert "Flights of &lt;a file&gt;, 0 airlines" in text
     assert "&lt;b&gt;differs&lt;/b&gt;" in text
 
 

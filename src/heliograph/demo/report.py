@@ -48,9 +48,9 @@ def print_tables(console: Console, outcome: Outcome) -> None:
         console.print("[green]The balance adds up.[/green]", highlight=False)
 
 
-def write_page(outcome: Outcome, path: Path) -> None:
-    """Write the page, whole or not at all."""
-    text = page(outcome)
+def write_page(outcome: Outcome, path: Path, origin: str) -> None:
+    """Write the page, whole or not at all; for `origin` see `page`."""
+    text = page(outcome, origin)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -63,8 +63,13 @@ def write_page(outcome: Outcome, path: Path) -> None:
         raise
 
 
-def page(outcome: Outcome) -> str:
-    """The HTML page; the drawing library is part of it."""
+def page(outcome: Outcome, origin: str) -> str:
+    """The HTML page; the drawing library is part of it.
+
+    Args:
+        outcome: what it tells.
+        origin: where the flights are from, as it follows the word "flights".
+    """
     config = {"displaylogo": False, "responsive": True}
     hours = hours_chart(outcome.hours).to_html(full_html=False, include_plotlyjs=True, config=config)
     waits = waits_chart(outcome.waits).to_html(full_html=False, include_plotlyjs=False, config=config)
@@ -80,6 +85,7 @@ def page(outcome: Outcome) -> str:
         differences=f"<ul>{differences}</ul>" if differences else "",
         flights=f"{sum(each.flights for each in balance.airlines):,}",
         airlines=len(balance.airlines),
+        origin=html.escape(origin),
         seconds=f"{outcome.seconds:.0f}",
         machine=html.escape(outcome.machine),
         seen="".join(f"<li>{html.escape(sentence)}</li>" for sentence in seen(outcome)),
@@ -223,7 +229,7 @@ thead th {{ border-bottom-width: 2px; }}
 </head>
 <body>
 <h1>{flights} flights through Heliograph</h1>
-<p class="facts">Flights from New York City in 2013, {airlines} airlines, {seconds} seconds on {machine}.</p>
+<p class="facts">Flights {origin}, {airlines} airlines, {seconds} seconds on {machine}.</p>
 <div class="verdict {verdict_class}"><strong>{verdict}.</strong>{differences}<ul>{seen}</ul></div>
 <h2>Flights and mean delay by hour of day</h2>
 <p>{hours_seen}</p>

@@ -76,9 +76,10 @@ def _run(
 
     console = Console(soft_wrap=False)
     taken = read_flights(source or installed_file(), flights_max)
+    origin = "from New York City in 2013" if source is None else f"of {source.name}"
     console.print(
-        f"{len(taken):,} flights from New York City in 2013 through publishers, an ordered subscriber, a work queue "
-        f"and Spark; {_estimate(len(taken))} on two cores.",
+        f"{len(taken):,} flights {origin} through publishers, an ordered subscriber, a work queue and Spark; "
+        f"{_estimate(len(taken))} on two cores.",
         highlight=False,
         soft_wrap=True,
     )
@@ -88,7 +89,7 @@ def _run(
         if not outcome.balance.adds_up:
             keep_it()
     print_tables(console, outcome)
-    write_page(outcome, report)
+    write_page(outcome, report, origin)
     for difference in outcome.balance.differences[:DIFFERENCES_SHOWN]:
         console.print(f"The balance does not add up. {difference}", style="red", highlight=False, soft_wrap=True)
     if folder.exists():
