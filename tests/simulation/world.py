@@ -102,7 +102,7 @@ class Ledger:
         if records:
             assert not settings.outstanding_messages_max or len(leased) <= settings.outstanding_messages_max
             assert not settings.prefetch or not consumer or len(own) <= settings.prefetch
-        if records and settings.prioritised:
+        if records and settings.prioritised and not settings.priority_aging_ns:
             left = [r for r in self.alive() if not r.lease_ns and r.earliest_ns <= now_ns and not self.keyed(r)]
             for record in left:
                 assert self.rank(record) >= max(map(self.rank, records)), f"{record.message_id} was to come before"
@@ -188,8 +188,8 @@ class Consumer:
         choice.shuffle(self.hand)
         taken = [self.hand.pop() for _ in range(min(len(self.hand), choice.choice([1, 1, 2, 4])))]
         action = choice.choices(
-            ["acknowledge", "nack", "extend", "hold", "forget", "release", "reject", "again"],
-            [45, 15, 10, 10, 8, 5, 3, 4],
+            ["acknowledge", "later", "nack", "extend", "hold", "forget", "release", "reject", "again"],
+            [30, 15, 15, 10, 10, 8, 5, 3, 4],
         )[0]
         if action == "hold":
             self.hand += taken
@@ -207,6 +207,8 @@ class Consumer:
                 self.ledger.bury(record, "acknowledged")
         elif action == "release":
             self.release(taken)
+        elif action == "later":
+            self.acknowledge_later(taken)
         elif action != "forget":
             self.acknowledge(taken)
             if action == "again":
@@ -216,6 +218,15 @@ class Consumer:
     def acknowledge(self, taken: list[Held]) -> None:
         for record in self._answer(taken, lambda ids: self.world.broker.acknowledge(self.ledger.name, ids)):
             record.lease_ns, record.fate = 0, "acknowledged"
+
+    def acknowledge_later(self, taken: list[Held]) -> None:
+        self.ledger.refresh(self.world.now_ns)
+        for held in taken:
+            self.world.broker.acknowledge_later(self.ledger.name, held.ack_id)
+            if held.record.ack_id == held.ack_id and held.record.lease_ns:
+                held.record.lease_ns, held.record.fate = 0, "acknowledged"
+        if self.world.random.random() < 0.5:  # else the next operation, or the end of a lease, carries it out
+            self.world.broker.acknowledge(self.ledger.name, []).result(10)
 
     def release(self, taken: list[Held]) -> None:
         for record in self._answer(taken, lambda ids: self.world.broker.release(self.ledger.name, ids)):
@@ -258,6 +269,7 @@ class World:
         self.published = 0
         self.payloads: dict[bytes, str] = {}  # to ordering key
         self.direct: Counter[str] = Counter()  # published to each topic by us
+        self.closed: list[Ledger] = []  # of subscriptions that were deleted
         self._build()
 
     @property
@@ -278,6 +290,18 @@ class World:
     def _subscribe(self, name: str, topic: str, settings: SubscriptionSettings) -> None:
         self.broker.create_subscription(name, topic, settings).result(10)
         self._adopt(Ledger(name, topic, settings, self.broker.get_topic(topic).next_sequence))
+
+    def unsubscribe(self, ledger: Ledger) -> None:
+        """Deleted with all that it holds, leased or not, and made anew under its name."""
+        if ledger.topic not in TOPICS:
+            return
+        ledger.refresh(self.now_ns)
+        self.broker.delete_subscription(ledger.name).result(10)
+        self.ledgers.remove(ledger)
+        if self.has_graveyard():  # else its dead letters still waited there, and went with it
+            self.closed.append(ledger)
+        self.consumers = [consumer for consumer in self.consumers if consumer.ledger is not ledger]
+        self._subscribe(ledger.name, ledger.topic, self._settings())
 
     def _adopt(self, ledger: Ledger) -> None:
         self.ledgers.append(ledger)
@@ -303,6 +327,7 @@ class World:
             prioritised=prioritised or choice([False, False, True]),
             default_priority=5,
             prefetch=choice([0, 0, 2]),
+            priority_aging_ns=choice([0, 0, 3 * SECOND_NS]),
         )
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -411,7 +436,7 @@ class World:
 
     def administer(self) -> None:
         ledger = self.random.choice(self.ledgers)
-        what = self.random.choice(["purge", "retry", "retry", "graveyard", "ask"])
+        what = self.random.choice(["purge", "retry", "retry", "graveyard", "ask", "unsubscribe"])
         self.read_logs()
         if what == "purge" and self.random.random() < 0.3:
             ledger.refresh(self.now_ns)
@@ -421,6 +446,8 @@ class World:
                 record.fate = "purged"
         elif what == "retry":
             self.retry(ledger)
+        elif what == "unsubscribe" and self.random.random() < 0.3:
+            self.unsubscribe(ledger)
         elif what == "graveyard":
             self.open_graveyard()
         elif what == "ask":
@@ -447,8 +474,11 @@ class World:
             sequence = split_message_id(one)[1]
             record.expires_ns = self.broker._engine.subscription(ledger.name).expires_at_ns(sequence)
 
+    def has_graveyard(self) -> bool:
+        return any(ledger.topic == GRAVEYARD for ledger in self.ledgers)
+
     def open_graveyard(self) -> None:
-        if any(ledger.topic == GRAVEYARD for ledger in self.ledgers):
+        if self.has_graveyard():
             return
         # its subscription gets the dead letters that waited for the topic only if both are there at once
         self.broker.create_topic(GRAVEYARD).result(10)
@@ -510,7 +540,7 @@ class World:
     def _account_for_the_graveyard(self) -> None:
         expected = Counter(
             record.message.data
-            for ledger in self.ledgers
+            for ledger in [*self.ledgers, *self.closed]
             for record in ledger.dead
             if (policy := ledger.settings.dead_letter_policy) is not None and policy.topic is not None
         )

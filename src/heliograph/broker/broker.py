@@ -439,7 +439,7 @@ class LocalBroker:
                 return
             if self._settled and self._store.failing is None:
                 self._acknowledge_settled()
-                self._finish_operation()
+            self._finish_operation()  # also what an operation that was refused found due, and nobody stored yet
             self._closed = True
             woken = self._watches.of(self._engine.subscriptions)
             # a dead letter that is durable in its topic, and not known to be so here, would be published again
