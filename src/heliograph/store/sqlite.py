@@ -8,14 +8,13 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
 from heliograph.errors import StoreRefused
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
-from heliograph.store.protocol import NEVER_NS, Commit
+from heliograph.store.protocol import NEVER_NS, Commit, Durability
 from heliograph.store.sqlite_file import Connect, Writer, check_header, create, open_reader, sync
 from heliograph.store.sqlite_reader import (
     DAMAGE,
@@ -36,7 +35,6 @@ LOCK_NAME = "heliograph.lock"
 CHECKPOINT_BYTES_MIN = 16 * 1024 * 1024  # of journal, before a checkpoint is worth its while
 CHECKPOINT_GROWTH = 4  # and so many times the last checkpoint, so that their cost stays a share of the journal's
 
-Durability = Literal["full", "process", "none"]
 _SYNCHRONOUS: dict[str, str] = {"full": "FULL", "process": "NORMAL", "none": "OFF"}
 
 
@@ -48,9 +46,7 @@ class SqliteStore:
 
     Args:
         data_dir: the directory; made if missing, with its parents.
-        durability: what a commit survives. "full": a killed process and a power cut. "process": a killed process; after
-            a power cut the last commits may be missing, never some from between. "none": as "process", but a power cut
-            may damage the file.
+        durability: what a commit survives; with "none" a killed process, but a power cut may damage the file.
         connect: `sqlite3.connect`, or what a test puts in its place.
         retry_seconds: pause after a failed commit, and the longest one that it grows to.
         trim_delay_seconds: how long a trim waits for facts to be written with.
@@ -70,7 +66,7 @@ class SqliteStore:
         trim_delay_seconds: float = TRIM_DELAY_SECONDS,
     ) -> None:
         synchronous = _SYNCHRONOUS[durability]
-        self.durability: Durability = durability
+        self._durability = durability
         self.path = Path(data_dir) / FILE_NAME
         self._connect = connect
         self._lock = _opened(self.path, connect)
@@ -86,6 +82,16 @@ class SqliteStore:
             journal_bytes=size,
         )
         atexit.register(self.close)
+
+    @property
+    def kind(self) -> str:
+        """See `Store.kind`."""
+        return "sqlite"
+
+    @property
+    def durability(self) -> Durability:
+        """See `Store.durability`."""
+        return self._durability
 
     @property
     def failing(self) -> Exception | None:
