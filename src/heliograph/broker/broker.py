@@ -16,7 +16,7 @@ from typing import TypeVar
 from heliograph.broker.clock import Clock, SystemClock
 from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import Housekeeping
-from heliograph.broker.protocol import SubscriptionInfo, TopicInfo, Watch
+from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watch
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches
 from heliograph.engine.dead_letter import DeadLetter
@@ -446,6 +446,13 @@ class LocalBroker:
         with self._lock:
             number = self._engine.topic(topic).number
         return self._store.read_log(number, first, last)
+
+    def health(self) -> Health:
+        store = self._store
+        reason = "The broker is closed" if self._closed else ""
+        if not reason and (failing := store.failing) is not None:
+            reason = f"The store cannot commit: {failing}"
+        return Health(store.kind, store.durability, reason)
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
