@@ -12,8 +12,8 @@ from benchmarks.harness import Figures, Load, Scale
 from benchmarks.scenarios import suite
 from heliograph.engine.facts import Fact, MessagesAcknowledged, MessagesLeased, MessagesPublished
 from heliograph.engine.message import Message
-from heliograph.store.protocol import Commit
-from heliograph.store.sqlite import Durability, SqliteStore
+from heliograph.store.protocol import Commit, Durability
+from heliograph.store.sqlite import SqliteStore
 
 TOPIC = "projects/bench/topics/orders"
 SUBSCRIPTION = "projects/bench/subscriptions/billing"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import signal
 import socket
 import subprocess
@@ -15,6 +16,15 @@ def lines(text: str) -> list[str]:
     return text.splitlines()
 
 
+def healthz(port: int) -> dict[str, str]:
+    """What the server says of itself."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/healthz")
+    answer: dict[str, str] = json.load(connection.getresponse())
+    connection.close()
+    return answer
+
+
 def the_one_line(ran: subprocess.CompletedProcess[str]) -> str:
     """What a command that failed says: one line, on standard error."""
     assert ran.stdout == ""
@@ -24,11 +34,7 @@ def the_one_line(ran: subprocess.CompletedProcess[str]) -> str:
 
 def test_the_readiness_line_names_the_port_that_answers(serve: Start) -> None:
     server = serve("--store", "memory")
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-    connection.request("GET", "/healthz")
-    status = connection.getresponse().status
-    connection.close()
-    assert status == 200
+    assert healthz(server.port)["status"] == "ok"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -41,7 +47,22 @@ def test_a_signal_ends_it_in_order(serve: Start, number: signal.Signals) -> None
 def test_it_says_where_the_data_are(serve: Start, tmp_path: Path) -> None:
     server = serve("--data-dir", "data")
     _, _, err = server.stop(signal.SIGTERM)
-    assert err.endswith(f"keeping data in {tmp_path / 'data'}\n")
+    assert err.endswith(
+        f"keeping data in {tmp_path / 'data'}, durability full: an answer survives a killed process and a power cut\n"
+    )
+
+
+def test_the_durability_that_was_asked_for_is_told_at_the_start_and_by_healthz(serve: Start) -> None:
+    server = serve("--data-dir", "data", "--durability", "none", "--memory-budget", "64MB")
+    answer = healthz(server.port)
+    _, _, err = server.stop(signal.SIGTERM)
+    assert "durability none: an answer survives a killed process; a power cut may destroy the file" in err
+    assert (answer["store"], answer["durability"]) == ("sqlite", "none")
+
+
+def test_healthz_says_nothing_of_where_the_data_are(serve: Start, tmp_path: Path) -> None:
+    server = serve("--data-dir", "data")
+    assert str(tmp_path) not in json.dumps(healthz(server.port))
 
 
 def test_without_a_directory_named_the_data_are_in_heliograph_data(serve: Start, tmp_path: Path) -> None:
@@ -123,7 +144,17 @@ def test_a_data_directory_in_use_is_one_line(heliograph: Run, serve: Start) -> N
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--port", "70000"), ("--store", "tape"), ("--store", "memory", "--data-dir", "data"), ("--no-such-option",)],
+    [
+        ("--port", "70000"),
+        ("--store", "tape"),
+        ("--store", "memory", "--data-dir", "data"),
+        ("--store", "memory", "--durability", "full"),
+        ("--store", "memory", "--memory-budget", "1GB"),
+        ("--durability", "some"),
+        ("--memory-budget", "much"),
+        ("--memory-budget", "0"),
+        ("--no-such-option",),
+    ],
 )
 def test_wrong_usage_has_its_own_exit_code(heliograph: Run, arguments: tuple[str, ...]) -> None:
     assert heliograph("serve", *arguments).returncode == 2

@@ -24,6 +24,7 @@ from heliograph.server.app import ServeOptions, Serving, serve
 from heliograph.server.routing import Receive, Route, RouteTable, Scope, Send
 from heliograph.store.memory import MemoryStore
 from heliograph.store.protocol import Commit
+from heliograph.testing.faulty_store import FaultyStore
 from tests.server.clients import METHODS, Http, Rpc
 from tests.server.conftest import serving
 
@@ -33,6 +34,26 @@ def test_healthz_tells_that_it_is_up(http: Http) -> None:
     assert answer.status == 200
     assert answer.body["status"] == "ok"
     assert answer.body["version"]
+
+
+def test_healthz_tells_the_store_and_its_durability(http: Http) -> None:
+    body = http.request("GET", "/healthz").body
+    assert (body["store"], body["durability"]) == ("memory", "none")
+
+
+def test_a_store_that_cannot_commit_is_503_with_the_cause_until_it_can_again() -> None:
+    store = FaultyStore(MemoryStore())
+    broker = LocalBroker(store)
+    with serving(broker) as server:
+        http = Http(server.port)
+        store.fail_next()
+        broker.create_topic("t")
+        failing = http.request("GET", "/healthz")
+        store.retry()
+        well = http.request("GET", "/healthz")
+    assert (failing.status, failing.body["status"]) == (503, "unavailable")
+    assert failing.body["reason"] == "The store cannot commit: [Errno 28] No space left on device"
+    assert (well.status, well.body["status"]) == (200, "ok")
 
 
 def test_the_front_page_is_one_line(http: Http) -> None:

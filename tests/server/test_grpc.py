@@ -6,10 +6,12 @@ import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
+from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
 from heliograph.server.grpc.call import _timeout_seconds
 from heliograph.server.grpc.status import RpcError, trailers
 from tests.server.clients import Failure, Rpc
+from tests.server.conftest import serving
 
 
 def raw(rpc: Rpc, path: str, request: bytes = b"", timeout: float = 5) -> bytes:
@@ -59,6 +61,14 @@ def test_health_of_the_server_and_of_its_services(rpc: Rpc) -> None:
     for service in ("", "google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber"):
         answer = raw(rpc, "/grpc.health.v1.Health/Check", StringValue(value=service).SerializeToString())
         assert Int32Value.FromString(answer).value == 1
+
+
+def test_a_broker_that_cannot_work_serves_nothing() -> None:
+    broker = LocalBroker()
+    with serving(broker) as server, Rpc(server.port) as rpc:
+        broker.close()
+        answer = raw(rpc, "/grpc.health.v1.Health/Check", b"")
+    assert Int32Value.FromString(answer).value == 2
 
 
 def test_health_of_an_unknown_service_is_not_found(rpc: Rpc) -> None:

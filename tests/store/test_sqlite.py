@@ -107,6 +107,19 @@ def test_a_directory_in_use_by_another_process_is_refused(data_dir: Path) -> Non
     store.close()
 
 
+def test_a_refused_second_broker_of_the_process_leaves_the_first_ones_locks_on_the_file(data_dir: Path) -> None:
+    """Closing any descriptor of a file ends all locks that the process has on it. Then another program that only looked
+    into the file took itself for the last one, removed the log, and what was committed afterwards was lost."""
+    store = SqliteStore(data_dir)
+    put(store, published(104, 104))
+    refusal(data_dir)
+    program = f"import sqlite3\nsqlite3.connect({str(data_dir / 'heliograph.db')!r}).execute('SELECT * FROM journal')"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    put(store, published(105, 105))
+    assert sequences(store, 100, 200) == [100, 101, 102, 103, 104, 105]
+    store.close()
+
+
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     assert refusal(tmp_path / "data") == f"{tmp_path}/data is not a directory: choose another data directory"

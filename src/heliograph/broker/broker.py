@@ -16,7 +16,7 @@ from typing import TypeVar
 from heliograph.broker.clock import Clock, SystemClock
 from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import Housekeeping
-from heliograph.broker.protocol import SubscriptionInfo, TopicInfo, Watch
+from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watch
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches
 from heliograph.engine.dead_letter import DeadLetter
@@ -30,7 +30,14 @@ from heliograph.engine.settings import (
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
-from heliograph.errors import InvalidAckId, QueueExists, QueueNotFound, SubscriptionNotFound, Unavailable
+from heliograph.errors import (
+    HeliographError,
+    InvalidAckId,
+    QueueExists,
+    QueueNotFound,
+    SubscriptionNotFound,
+    Unavailable,
+)
 from heliograph.store.memory import MemoryStore
 from heliograph.store.protocol import COMMITTED, Commit, Store
 
@@ -67,6 +74,7 @@ class LocalBroker:
         self._watches = Watches()
         self._commit: Commit = COMMITTED  # of the latest facts
         self._homeless: dict[str, list[tuple[str, int]]] = {}  # dead letters by the topic that does not exist (yet)
+        self._unread: list[tuple[str, int]] = []  # dead letters that could not be read; the timer tries again
         self._forwarding = 0  # commits of published dead letters that are not over
         self._forwarded = threading.Condition(self._lock)
         self._in_forward = False
@@ -108,6 +116,8 @@ class LocalBroker:
         """
         if self._closed:
             raise Unavailable("The broker is closed")
+        if self._engine.broken is not None:
+            raise Unavailable(f"The broker must be started again, nothing is lost: {self._engine.broken}")
         if self._store.failing is not None:
             raise Unavailable(f"The store cannot commit: {self._store.failing}")
         if self._settled:
@@ -138,8 +148,10 @@ class LocalBroker:
     def _tick(self) -> None:
         """The timer's call: what is due happens."""
         with self._lock:
-            if self._closed:
+            if self._closed or self._engine.broken is not None:
                 return
+            self._engine.forwards += self._unread
+            self._unread.clear()
             if self._settled and self._store.failing is None:
                 self._acknowledge_settled()
             self._engine.tick(self._clock.now_ns())
@@ -164,7 +176,12 @@ class LocalBroker:
             if policy.topic not in engine.topics:
                 self._homeless.setdefault(policy.topic, []).append((name, sequence))
                 continue
-            draft = dead_letter_draft(subscription, sequence)
+            try:
+                draft = dead_letter_draft(subscription, sequence)
+            except HeliographError as error:
+                _log.error("a dead letter of %s cannot be read, and is not forwarded yet: %s", name, error)
+                self._unread.append((name, sequence))
+                continue
             engine.publish_dead_letters(policy.topic, [draft], self._clock.now_ns())
             published.setdefault(subscription, []).append(sequence)
         facts = engine.take_facts()
@@ -183,7 +200,7 @@ class LocalBroker:
         with self._lock:
             self._forwarding -= 1
             self._forwarded.notify_all()
-            if self._released:
+            if self._released or engine.broken is not None:
                 return
             for subscription, sequences in published.items():
                 if engine.subscriptions.get(subscription.name) is subscription:
@@ -429,6 +446,13 @@ class LocalBroker:
         with self._lock:
             number = self._engine.topic(topic).number
         return self._store.read_log(number, first, last)
+
+    def health(self) -> Health:
+        store = self._store
+        reason = "The broker is closed" if self._closed else ""
+        if not reason and (failing := store.failing) is not None:
+            reason = f"The store cannot commit: {failing}"
+        return Health(store.kind, store.durability, reason)
 
     def now_ns(self) -> int:
         return self._clock.now_ns()

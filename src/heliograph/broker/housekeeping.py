@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
+from heliograph.errors import HeliographError
 from heliograph.store.protocol import NEVER_NS, Store
+
+_log = logging.getLogger(__name__)
 
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 """How many bytes of messages are kept in memory unless told otherwise."""
@@ -75,8 +79,10 @@ class Housekeeping:
         if settled_up_to != self._settled_up_to and self._store.keeps_facts and not self._checkpoint():
             return
         self._settled_up_to = settled_up_to
-        for point in points:
-            self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
-        known = {point.topic_number for point in points}
-        for topic_number in self._store.topic_numbers() - known:
-            self._store.trim(topic_number, LATEST_SEQUENCE, NEVER_NS)
+        try:
+            for point in points:
+                self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
+            for topic_number in self._store.topic_numbers() - settled_up_to.keys():
+                self._store.trim(topic_number, LATEST_SEQUENCE, NEVER_NS)
+        except HeliographError as error:  # no business of the operation that happened to bring it
+            _log.warning("the store cannot be trimmed, and will be later: %s", error)

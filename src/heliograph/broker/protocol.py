@@ -35,6 +35,20 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     detached: bool
 
 
+class Health(msgspec.Struct, frozen=True):
+    """Whether a broker can do its work, and what its answers are worth.
+
+    Args:
+        store: what it keeps things in, such as "sqlite" or "memory".
+        durability: what an answer survives; see `store.protocol.Durability`.
+        reason: why it cannot work at present, in one line; "" = it can.
+    """
+
+    store: str
+    durability: str
+    reason: str
+
+
 class Watch(Protocol):
     """A wish to be told when a subscription may have messages."""
 
@@ -164,6 +178,9 @@ class Broker(Protocol):
     def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:
         """Messages with sequences in [first, last], in order, in batches. Safe from any thread, blocks on the store.
         Raises: TopicNotFound."""
+
+    def health(self) -> Health:
+        """Whether it can do its work. It never raises."""
 
     def now_ns(self) -> int:
         """The broker's time, nanoseconds since the epoch: what delays, expiries and deadlines are counted from."""

@@ -16,11 +16,13 @@ import typer
 
 from heliograph import __version__
 from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
+from heliograph.cli.size import parse_size
 
 if TYPE_CHECKING:
     from heliograph.broker.broker import LocalBroker
 
 DATA_DIR_DEFAULT = Path("heliograph-data")
+MEMORY_BUDGET_DEFAULT = "256MB"
 
 
 class StoreKind(StrEnum):
@@ -28,6 +30,21 @@ class StoreKind(StrEnum):
 
     SQLITE = "sqlite"
     MEMORY = "memory"
+
+
+class DurabilityKind(StrEnum):
+    """What an answer survives."""
+
+    FULL = "full"
+    PROCESS = "process"
+    NONE = "none"
+
+
+_SURVIVES = {
+    DurabilityKind.FULL: "an answer survives a killed process and a power cut",
+    DurabilityKind.PROCESS: "an answer survives a killed process; a power cut may take the last ones",
+    DurabilityKind.NONE: "an answer survives a killed process; a power cut may destroy the file",
+}
 
 
 def serve(
@@ -40,10 +57,26 @@ def serve(
     store: Annotated[
         StoreKind, typer.Option(help="Keep everything in a file (sqlite), or nothing beyond the process (memory).")
     ] = StoreKind.SQLITE,
+    durability: Annotated[
+        DurabilityKind | None,
+        typer.Option(
+            help="What an answer survives: a killed process and a power cut (full), a killed process (process), or a "
+            "killed process while a power cut may destroy the file (none).  [default: full]"
+        ),
+    ] = None,
+    memory_budget: Annotated[
+        int | None,
+        typer.Option(
+            help="Messages beyond so much leave memory and are read from the file when due: 64MB, 1GiB, or bytes.  "
+            f"[default: {MEMORY_BUDGET_DEFAULT}]",
+            parser=parse_size,
+            metavar="SIZE",
+        ),
+    ] = None,
 ) -> None:
     """Start a broker. It ends in order on SIGTERM and Ctrl-C."""
-    if store is StoreKind.MEMORY and data_dir is not None:
-        raise typer.BadParameter("a memory store has no directory: leave out --data-dir", param_hint="--data-dir")
+    if store is StoreKind.MEMORY:
+        _refuse_what_needs_a_file(data_dir, durability, memory_budget)
     server = import_extra("heliograph.server.app", extra="server", for_what="serve")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     directory = (data_dir or DATA_DIR_DEFAULT).absolute()
@@ -51,7 +84,10 @@ def serve(
     def open_broker() -> LocalBroker:
         if not _is_loopback(host):
             _tell(f"{host} is reachable from other machines, and whoever reaches it may use it: there are no passwords")
-        return _memory_broker() if store is StoreKind.MEMORY else _sqlite_broker(directory)
+        if store is StoreKind.MEMORY:
+            return _memory_broker()
+        budget_bytes = memory_budget or parse_size(MEMORY_BUDGET_DEFAULT)
+        return _sqlite_broker(directory, durability or DurabilityKind.FULL, budget_bytes)
 
     try:
         asyncio.run(server.serve(open_broker, server.ServeOptions(host=host, port=port)))
@@ -62,6 +98,13 @@ def serve(
         raise failure from error
 
 
+def _refuse_what_needs_a_file(data_dir: Path | None, durability: str | None, memory_budget: int | None) -> None:
+    given = {"--data-dir": data_dir, "--durability": durability, "--memory-budget": memory_budget}
+    for option, value in given.items():
+        if value is not None:
+            raise typer.BadParameter(f"a memory store has no file: leave out {option}", param_hint=option)
+
+
 def _memory_broker() -> LocalBroker:
     from heliograph.broker.broker import LocalBroker
     from heliograph.store.memory import MemoryStore
@@ -70,12 +113,12 @@ def _memory_broker() -> LocalBroker:
     return LocalBroker(MemoryStore())
 
 
-def _sqlite_broker(directory: Path) -> LocalBroker:
+def _sqlite_broker(directory: Path, durability: DurabilityKind, memory_budget_bytes: int) -> LocalBroker:
     from heliograph.broker.broker import LocalBroker
     from heliograph.store.sqlite import SqliteStore
 
-    broker = LocalBroker(SqliteStore(directory))
-    _tell(f"keeping data in {directory}")
+    broker = LocalBroker(SqliteStore(directory, durability=durability.value), memory_budget_bytes=memory_budget_bytes)
+    _tell(f"keeping data in {directory}, durability {durability}: {_SURVIVES[durability]}")
     return broker
 
 

@@ -321,9 +321,10 @@ def _own_broker(data_dir: object) -> LocalBroker:
         return LocalBroker()
     if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
         raise InvalidArgument(f"data_dir is the path of a directory, not {data_dir!r}")
+    from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
     from heliograph.store.sqlite import SqliteStore
 
-    return LocalBroker(SqliteStore(data_dir))
+    return LocalBroker(SqliteStore(data_dir), memory_budget_bytes=MEMORY_BUDGET_BYTES)
 
 
 def _checked(broker: object) -> Broker:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, overload
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import Clock
+from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
 from heliograph.broker.protocol import Broker
 from heliograph.client.arguments import name_of, named
 from heliograph.client.message_queue import MessageQueue
@@ -237,7 +238,10 @@ def _queue(given: Mapping[str, Any]) -> tuple[MessageQueue, Broker | None]:
         return MessageQueue.get_instance(), None
     if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
         raise InvalidArgument(f"data_dir must be a path, not {type(data_dir).__name__}")
-    own = LocalBroker(None if data_dir is None else SqliteStore(data_dir), clock)
+    if data_dir is None:
+        own = LocalBroker(clock=clock)
+    else:
+        own = LocalBroker(SqliteStore(data_dir), clock, memory_budget_bytes=MEMORY_BUDGET_BYTES)
     return MessageQueue(own), own
 
 

@@ -37,6 +37,7 @@ from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import (
     AlreadyExists,
+    HeliographError,
     InvalidAckId,
     MessageNotFound,
     QueueFull,
@@ -101,11 +102,20 @@ class Engine(State):
 
     def _sweep(self, now_ns: int) -> None:
         """Waiting messages past their retention go, and the store learns what nobody needs any more."""
+        self._sweep_ns = now_ns + SWEEP_NS
         for subscription in list(self.subscriptions.values()):
-            while sequences := past_retention(subscription, now_ns):
+            while sequences := self._past_retention(subscription, now_ns):
                 self._record(f.MessagesPurged(subscription.name, sequences))
         self.trims = [trim_point(topic, now_ns) for topic in self.all_topics()]
-        self._sweep_ns = now_ns + SWEEP_NS
+
+    def _past_retention(self, subscription: Subscription, now_ns: int) -> list[int]:
+        """None of messages that cannot be read: whoever pulls them is told, others are not held up."""
+        try:
+            sequences = past_retention(subscription, now_ns)
+            subscription.topic.log.fetch(sequences)
+        except HeliographError:
+            return []
+        return sequences
 
     def _tick_subscription(self, subscription: Subscription, now_ns: int) -> None:
         ended = subscription.leases.due(now_ns)
@@ -315,6 +325,7 @@ class Engine(State):
         if settings.outstanding_bytes_max:
             # a large message never blocks for ever: where nothing is outstanding, the first goes alone
             sequences = within(subscription, sequences, room, alone_allowed=not len(subscription.leases))
+        subscription.topic.log.fetch(sequences)
         return sequences
 
     def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
@@ -355,7 +366,8 @@ class Engine(State):
                 stale.append(ack_id)
             else:
                 current[sequence] = None
-        return subscription, list(current), stale
+        subscription.topic.log.fetch(sequences := list(current))
+        return subscription, sequences, stale
 
     def subscription_of(self, ack_id: str) -> str:
         """The name of the subscription that an ack id belongs to.

@@ -38,8 +38,11 @@ class Residency:
         self._candidates.appendleft((log, page, 0))
 
     def _add(self, log: TopicLog, page: int, size_bytes: int) -> None:
+        # it may have been counted before: brought in as the end of the log, and filled now
+        self.bytes += size_bytes - self._sizes.get((id(log), page), 0)
         self._sizes[id(log), page] = size_bytes
-        self.bytes += size_bytes
+        if len(self._candidates) > 2 * len(self._sizes) + 64:
+            self._candidates = deque(entry for entry in self._candidates if (id(entry[0]), entry[1]) in self._sizes)
 
     def gone(self, log: TopicLog, page: int) -> None:
         """Nobody holds anything of the page any more."""

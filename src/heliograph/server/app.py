@@ -93,7 +93,7 @@ class Application:
         self._routes = RouteTable([*routes, *queue_routes(broker, feeds, closing)])
         methods = pubsub_methods(broker, feeds, closing)
         services = {name.split("/")[1] for name in methods}
-        self._grpc = GrpcApplication(methods | health_methods(services), translate)
+        self._grpc = GrpcApplication(methods | health_methods(services, broker), translate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI calls it."""

@@ -18,12 +18,18 @@ def heliograph_version() -> str:
 
 
 async def healthz(_scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
-    """`{"status": "ok", "version": …, "store": …}`; the store is told when the broker knows it."""
-    body = {"status": "ok", "version": heliograph_version()}
-    store = getattr(broker, "store_name", None)
-    if isinstance(store, str):
-        body["store"] = store
-    await answer_json(send, body)
+    """`{"status": "ok", "version": …, "store": …, "durability": …}`. While nothing can be committed it is 503, the
+    status "unavailable", and the cause under "reason". Where the data are is nobody's business here."""
+    health = broker.health()
+    body = {
+        "status": "unavailable" if health.reason else "ok",
+        "version": heliograph_version(),
+        "store": health.store,
+        "durability": health.durability,
+    }
+    if health.reason:
+        body["reason"] = " ".join(health.reason.split())
+    await answer_json(send, body, status=503 if health.reason else 200)
 
 
 async def front(_scope: Scope, _receive: Receive, send: Send, _broker: Broker) -> None:

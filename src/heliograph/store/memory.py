@@ -10,7 +10,7 @@ import msgspec
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Message
 from heliograph.errors import Unavailable
-from heliograph.store.protocol import COMMITTED, NEVER_NS, Commit
+from heliograph.store.protocol import COMMITTED, NEVER_NS, Commit, Durability
 
 _READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of them at a time
 
@@ -72,6 +72,16 @@ class MemoryStore:
         self._facts: list[Fact] | None = [] if keep_facts else None
         self._facts_written = 0
         self._closed = False
+
+    @property
+    def kind(self) -> str:
+        """See `Store.kind`."""
+        return "memory"
+
+    @property
+    def durability(self) -> Durability:
+        """Nothing survives the process."""
+        return "none"
 
     @property
     def failing(self) -> Exception | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
@@ -75,6 +75,12 @@ COMMITTED = Commit()
 COMMITTED.finish()
 
 
+Durability = Literal["full", "process", "none"]
+"""What a commit survives: "full", a killed process and a power cut; "process", a killed process, and after a power cut
+the last commits may be missing, never some from between; "none", no promise about power cuts, and of memory none at
+all."""
+
+
 class Store(Protocol):
     """Durability of facts. Calls come under the broker's lock, one at a time, save `read_log`, `log_bounds` and
     `recover`.
@@ -83,6 +89,14 @@ class Store(Protocol):
     anything newer. So an operation whose commit failed may still take effect later, nothing that was answered is lost,
     and the file never has a hole.
     """
+
+    @property
+    def kind(self) -> str:
+        """What it keeps things in, in one word for people: "sqlite", "memory"."""
+
+    @property
+    def durability(self) -> Durability:
+        """What a commit survives."""
 
     @property
     def failing(self) -> Exception | None:

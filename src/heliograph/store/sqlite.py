@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
 from heliograph.errors import StoreRefused
+from heliograph.store.directory import FILE_NAME, damaged, take
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
-from heliograph.store.protocol import NEVER_NS, Commit
-from heliograph.store.sqlite_file import Connect, Writer, check_header, create, open_reader, sync
+from heliograph.store.protocol import NEVER_NS, Commit, Durability
+from heliograph.store.sqlite_file import Connect, Writer, open_reader
 from heliograph.store.sqlite_reader import (
     DAMAGE,
     Readers,
@@ -30,13 +29,9 @@ from heliograph.store.sqlite_reader import (
     unfinished_trims,
 )
 
-FILE_NAME = "heliograph.db"
-LOCK_NAME = "heliograph.lock"
-
 CHECKPOINT_BYTES_MIN = 16 * 1024 * 1024  # of journal, before a checkpoint is worth its while
 CHECKPOINT_GROWTH = 4  # and so many times the last checkpoint, so that their cost stays a share of the journal's
 
-Durability = Literal["full", "process", "none"]
 _SYNCHRONOUS: dict[str, str] = {"full": "FULL", "process": "NORMAL", "none": "OFF"}
 
 
@@ -48,10 +43,9 @@ class SqliteStore:
 
     Args:
         data_dir: the directory; made if missing, with its parents.
-        durability: what a commit survives. "full": a killed process and a power cut. "process": a killed process; after
-            a power cut the last commits may be missing, never some from between. "none": as "process", but a power cut
-            may damage the file.
+        durability: what a commit survives; with "none" a killed process, but a power cut may damage the file.
         connect: `sqlite3.connect`, or what a test puts in its place.
+        lock: of the directory, from `directory.take`, when the caller has and keeps it.
         retry_seconds: pause after a failed commit, and the longest one that it grows to.
         trim_delay_seconds: how long a trim waits for facts to be written with.
 
@@ -66,14 +60,15 @@ class SqliteStore:
         *,
         durability: Durability = "full",
         connect: Connect = sqlite3.connect,
+        lock: DirectoryLock | None = None,
         retry_seconds: tuple[float, float] = RETRY_SECONDS,
         trim_delay_seconds: float = TRIM_DELAY_SECONDS,
     ) -> None:
         synchronous = _SYNCHRONOUS[durability]
-        self.durability: Durability = durability
+        self._durability = durability
         self.path = Path(data_dir) / FILE_NAME
         self._connect = connect
-        self._lock = _opened(self.path, connect)
+        self._own_lock = take(self.path, connect) if lock is None else None
         self._trimmed, unfinished, size = self._check()
         self._readers = Readers(self.path, connect)
         self._writer = Writer(self.path, connect, synchronous)
@@ -86,6 +81,16 @@ class SqliteStore:
             journal_bytes=size,
         )
         atexit.register(self.close)
+
+    @property
+    def kind(self) -> str:
+        """See `Store.kind`."""
+        return "sqlite"
+
+    @property
+    def durability(self) -> Durability:
+        """See `Store.durability`."""
+        return self._durability
 
     @property
     def failing(self) -> Exception | None:
@@ -160,7 +165,11 @@ class SqliteStore:
     def _release(self) -> None:
         self._readers.close()
         self._writer.close()  # last, because the last one to close the file removes what SQLite keeps beside it
-        self._lock.release()
+        self._release_lock()
+
+    def _release_lock(self) -> None:
+        if self._own_lock is not None:
+            self._own_lock.release()
 
     def _check(self) -> tuple[dict[int, int], dict[int, int], int]:
         """Open the file for reading once, to see that it can be; returns its trims, those not
@@ -173,57 +182,8 @@ class SqliteStore:
             finally:
                 connection.close()
         except DAMAGE as error:
-            self._lock.release()
-            raise StoreRefused(
-                f"{self.path} is damaged, and was left as it is ({error}): restore it from a backup, "
-                "or choose another data directory"
-            ) from error
+            self._release_lock()
+            raise damaged(self.path, error) from error
         except BaseException:
-            self._lock.release()
+            self._release_lock()
             raise
-
-
-def _opened(path: Path, connect: Connect) -> DirectoryLock:
-    """Lock the data directory and see to it that it has a store. Raises: StoreRefused."""
-    directory = path.parent
-    try:
-        _make(directory)
-        if path.exists():
-            check_header(path)  # before the lock, so that a directory that is not ours gets no file
-        lock = DirectoryLock(directory / LOCK_NAME)
-    except BlockingIOError as error:
-        raise StoreRefused(
-            f"The data directory {directory} is in use by another broker: stop that one, or choose another directory"
-        ) from error
-    except (FileExistsError, NotADirectoryError) as error:
-        raise StoreRefused(f"{directory} is not a directory: choose another data directory") from error
-    except OSError as error:
-        raise _unusable(directory, error) from error
-    try:
-        if path.exists():
-            check_header(path)
-            if not os.access(path, os.W_OK):
-                raise PermissionError(errno.EACCES, "its heliograph.db is read-only")
-        else:
-            create(path, connect)
-    except (sqlite3.Error, OSError) as error:
-        lock.release()
-        raise _unusable(directory, error) from error
-    except BaseException:
-        lock.release()
-        raise
-    return lock
-
-
-def _make(directory: Path) -> None:
-    """Make the directory and those above it durably: a power cut must not take it with all that is in it."""
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    for path in missing:
-        sync(path.parent)
-
-
-def _unusable(directory: Path, error: Exception) -> StoreRefused:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    remedy = "free some space there" if "full" in reason or "space" in reason else "make it writable"
-    return StoreRefused(f"The data directory {directory} cannot be used ({reason}): {remedy}, or choose another")

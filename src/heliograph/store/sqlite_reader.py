@@ -12,7 +12,8 @@ import msgspec
 
 from heliograph.engine.facts import CheckpointBegun, Fact, MessagesPublished, TopicRestored
 from heliograph.engine.message import Message
-from heliograph.errors import Internal, StoreRefused, Unavailable
+from heliograph.errors import Internal, Unavailable
+from heliograph.store.directory import damaged
 from heliograph.store.rows import Damaged, decode_facts, decode_messages, trim_checksum
 from heliograph.store.sqlite_file import Connect, open_reader
 
@@ -219,10 +220,7 @@ class Recovery:
             yield from self._journal()
             self._check_end()
         except DAMAGE as error:
-            raise StoreRefused(
-                f"{self._path} is damaged, and was left as it is ({error}): restore it from a backup, "
-                "or choose another data directory"
-            ) from error
+            raise damaged(self._path, error) from error
 
     def _journal(self) -> Iterator[Fact]:
         expected = 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
-from heliograph.store.protocol import NEVER_NS, Commit, Store
+from heliograph.store.protocol import NEVER_NS, Commit, Durability, Store
 
 
 class FaultyStore:
@@ -63,6 +63,16 @@ class FaultyStore:
             inner.add_done_callback(lambda: held.finish(inner.error))
 
     # ── the store ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def kind(self) -> str:
+        """See `Store.kind`."""
+        return self.inner.kind
+
+    @property
+    def durability(self) -> Durability:
+        """See `Store.durability`."""
+        return self.inner.durability
 
     @property
     def failing(self) -> Exception | None:
