@@ -201,7 +201,6 @@ SEEN_BY_THE_SIMULATION: list[Breakage] = [
     outstanding_bytes_drift,
     recovery_misses_extended_leases,
     recovery_offers_dead_letters_twice,
-    a_retried_dead_letter_takes_a_turn_that_depends_on_what_is_loaded,
     delays_are_ignored,
     backoff_is_ignored,
     a_key_that_goes_on_sets_no_timer,

@@ -6,6 +6,7 @@ The engine's deadlines set a timer, so that what time decides happens also when 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -20,6 +21,7 @@ from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watc
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.limits import check_settings
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import (
     SUBSCRIPTION_DEFAULTS,
@@ -73,7 +75,7 @@ class LocalBroker:
         self._engine = self._housekeeping.engine
         self._watches = Watches()
         self._commit: Commit = COMMITTED  # of the latest facts
-        self._homeless: dict[str, list[tuple[str, int]]] = {}  # dead letters by the topic that does not exist (yet)
+        self._homeless: set[str] = set()  # topics that dead letters wait for, and that do not exist (yet)
         self._unread: list[tuple[str, int]] = []  # dead letters that could not be read; the timer tries again
         self._forwarding = 0  # commits of published dead letters that are not over
         self._forwarded = threading.Condition(self._lock)
@@ -82,7 +84,12 @@ class LocalBroker:
         self._settled: deque[tuple[str, str]] = deque()  # of `acknowledge_later`: (subscription, ack id)
         self._settled_ns = 0  # when the first of them was
         self._released = False  # the store is closed or closing
-        self._housekeeping.recover(self._clock.now_ns())
+        try:
+            self._housekeeping.recover(self._clock.now_ns())
+        except BaseException:
+            with contextlib.suppress(HeliographError):
+                self._store.close()  # another may open it then
+            raise
         self._timer = self._clock.timer(self._tick)
         self._finish_operation()
 
@@ -94,6 +101,8 @@ class LocalBroker:
         facts = engine.take_facts()
         if facts:
             self._commit = self._store.append(facts)
+        elif self._commit.error is not None:
+            self._commit = self._store.append(())  # what failed then may be durable by now
         commit = self._commit
         if engine.forwards:
             self._forward()
@@ -174,7 +183,9 @@ class LocalBroker:
             assert policy is not None
             assert policy.topic is not None
             if policy.topic not in engine.topics:
-                self._homeless.setdefault(policy.topic, []).append((name, sequence))
+                if policy.topic not in self._homeless:
+                    self._homeless.add(policy.topic)
+                    _log.warning("dead letters of %s are kept until their topic %s exists", name, policy.topic)
                 continue
             try:
                 draft = dead_letter_draft(subscription, sequence)
@@ -212,7 +223,14 @@ class LocalBroker:
         _wake(woken)
 
     def _topic_exists_now(self, name: str) -> None:
-        self._engine.forwards += self._homeless.pop(name, [])
+        """Dead letters that waited for it are on their way."""
+        if name not in self._homeless:
+            return
+        self._homeless.discard(name)
+        for subscription in self._engine.subscriptions.values():
+            policy = subscription.settings.dead_letter_policy
+            if policy is not None and policy.topic == name:
+                self._engine.forwards += [(subscription.name, sequence) for sequence in subscription.dead]
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -277,7 +295,9 @@ class LocalBroker:
             if existing is not None:
                 if existing.settings != settings:
                     raise QueueExists(f"Queue already exists with other settings: {name}")
-                return Reply(_subscription_info(existing), self._commit)
+                commit, woken = self._finish_operation()
+                return Reply(_subscription_info(existing), commit)
+            check_settings(settings)  # before the topic is there: all or nothing
             self._engine.create_topic(resource, TopicSettings(), now_ns)
             info = _subscription_info(self._engine.create_subscription(resource, resource, settings, now_ns))
             self._topic_exists_now(resource)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
+from heliograph.engine.retention import TrimPoint
 from heliograph.errors import HeliographError
-from heliograph.store.protocol import NEVER_NS, Store
+from heliograph.store.protocol import EVERYTHING, Store
 
 _log = logging.getLogger(__name__)
 
@@ -17,9 +19,6 @@ MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 
 CHECKPOINT_SHARE = 0.05
 """Checkpoints take no more of the time than this share: one of a very large work queue may take a second."""
-
-LATEST_SEQUENCE = 2**62
-"""Above every sequence."""
 
 
 class Housekeeping:
@@ -58,8 +57,9 @@ class Housekeeping:
             self.engine.shed_memory(self._budget_bytes, self._store.facts_written)
         if self._store.checkpoint_due:
             self._checkpoint()
-        if self.engine.trims:
-            self._trim()
+        if self.engine.trims is not None:
+            self._trim(self.engine.trims)
+            self.engine.trims = None
 
     def _checkpoint(self) -> bool:
         """False if it is not the time for one."""
@@ -71,10 +71,9 @@ class Housekeeping:
         self._checkpoint_not_before = now + (now - began) / CHECKPOINT_SHARE
         return True
 
-    def _trim(self) -> None:
+    def _trim(self, points: Sequence[TrimPoint]) -> None:
         """Let old messages go. The journal must not tell of them any more: so a checkpoint comes first where any have
         been settled since the last time."""
-        points, self.engine.trims = self.engine.trims, []
         settled_up_to = {point.topic_number: point.up_to for point in points}
         if settled_up_to != self._settled_up_to and self._store.keeps_facts and not self._checkpoint():
             return
@@ -83,6 +82,6 @@ class Housekeeping:
             for point in points:
                 self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
             for topic_number in self._store.topic_numbers() - settled_up_to.keys():
-                self._store.trim(topic_number, LATEST_SEQUENCE, NEVER_NS)
+                self._store.trim(topic_number, EVERYTHING)
         except HeliographError as error:  # no business of the operation that happened to bring it
             _log.warning("the store cannot be trimmed, and will be later: %s", error)

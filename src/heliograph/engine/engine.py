@@ -29,7 +29,14 @@ from heliograph.engine.message import (
     size_bytes,
     split_message_id,
 )
-from heliograph.engine.retention import SWEEP_NS, TrimPoint, past_retention, trim_point
+from heliograph.engine.retention import (
+    PURGED_PER_FACT_MAX,
+    SWEEP_MESSAGES,
+    SWEEP_NS,
+    TrimPoint,
+    past_retention,
+    trim_point,
+)
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.state import State
 from heliograph.engine.statistics import Statistics
@@ -60,9 +67,10 @@ class Engine(State):
     def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
         super().__init__(read_log)
         self.filled: list[str] = []  # subscriptions that began to drop newcomers since the caller last looked
-        self.trims: list[TrimPoint] = []  # what the store need not keep any more, since the caller last looked
+        self.trims: list[TrimPoint] | None = None  # what the store need not keep any more; None = not looked at since
         self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
         self._sweep_ns = 0  # when retention is looked at next; 0 = nothing was ever published
+        self._published = 0  # messages since then
         self._full: set[str] = set()  # subscriptions of which `filled` has told; see `capacity.has_room_again`
 
     def recovered(self, now_ns: int) -> None:
@@ -97,15 +105,17 @@ class Engine(State):
                 subscription.scheduled_ns = 0
                 self._tick_subscription(subscription, now_ns)
                 self._schedule(subscription)
-        if 0 < self._sweep_ns <= now_ns:
+        if 0 < self._sweep_ns <= now_ns or self._published >= SWEEP_MESSAGES:
             self._sweep(now_ns)
 
     def _sweep(self, now_ns: int) -> None:
         """Waiting messages past their retention go, and the store learns what nobody needs any more."""
-        self._sweep_ns = now_ns + SWEEP_NS
+        self._sweep_ns, self._published = now_ns + SWEEP_NS, 0
         for subscription in list(self.subscriptions.values()):
-            while sequences := self._past_retention(subscription, now_ns):
-                self._record(f.MessagesPurged(subscription.name, sequences))
+            old = self._past_retention(subscription, now_ns)
+            for start in range(0, len(old), PURGED_PER_FACT_MAX):
+                self._record(f.MessagesPurged(subscription.name, old[start : start + PURGED_PER_FACT_MAX]))
+            self._schedule(subscription)  # a key that goes on may bring a delay
         self.trims = [trim_point(topic, now_ns) for topic in self.all_topics()]
 
     def _past_retention(self, subscription: Subscription, now_ns: int) -> list[int]:
@@ -217,6 +227,7 @@ class Engine(State):
             for sequence, d in enumerate(drafts, first)
         ]
         self._record(f.MessagesPublished(topic.name, topic.number, messages))
+        self._published += len(messages)
         if not self._sweep_ns:
             self._sweep_ns = now_ns + SWEEP_NS
         for subscription in topic.subscriptions.values():

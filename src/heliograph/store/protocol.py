@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+from heliograph.engine.retention import NEVER_NS
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Commit:
                 _log.exception("a callback of a commit failed")
 
 
-NEVER_NS = 2**63 - 1  # an instant after all others
+EVERYTHING = 2**62  # above every sequence: the topic is gone, and nothing of it is needed
 
 COMMITTED = Commit()
 COMMITTED.finish()
@@ -131,7 +132,8 @@ class Store(Protocol):
         """
 
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
-        """(first, last) sequence that `read_log` can give; (1, 0) when there is none. Safe from any thread.
+        """(first, last) sequence that `read_log` can give; when there is none, `last` is `first` - 1, and `first` where
+        the log goes on as far as the store knows: behind what was trimmed, or 1. Safe from any thread.
 
         Raises:
             Unavailable: the store is closed, or cannot be read.
