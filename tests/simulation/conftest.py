@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 pytest.register_assert_rewrite(
-    "tests.engine.invariants", "tests.engine.machine", "tests.engine.model", "tests.simulation.world"
+    "tests.engine.invariants",
+    "tests.engine.machine",
+    "tests.engine.model",
+    "tests.simulation.ledger",
+    "tests.simulation.world",
 )
 
 
