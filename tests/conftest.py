@@ -20,4 +20,5 @@ pytest.register_assert_rewrite(
     "tests.engine.bench",
     "tests.engine.work_queue",
     "tests.simulation.world",
+    "tests.simulation.ledger",
 )

@@ -100,6 +100,7 @@ CALLS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "who": st.integers(0, 7),
             "count": st.sampled_from([1, 2, 3, 5, 100, 0]),
             "max_bytes": seldom(0, 1, 4, 10),
+            "oversized_first": seldom(True, False),
             "ack_deadline_ns": seldom(0, SECOND_NS, 30 * SECOND_NS),
             "consumer": st.sampled_from(CONSUMERS),
         },
@@ -242,9 +243,8 @@ class EngineMachine(RuleBasedStateMachine):
         plain = priority is None and not (delay or life or attempts)
         return Draft(b"x" * size, ordering_key=key, extras=None if plain else extras)
 
-    def pull(self, who: int, count: int, max_bytes: int, ack_deadline_ns: int, consumer: str) -> None:
+    def pull(self, who: int, count: int, **options: Any) -> None:
         name = self._one_of(who, lambda subscription: bool(subscription.waiting()))
-        options: Any = {"max_bytes": max_bytes, "ack_deadline_ns": ack_deadline_ns, "consumer": consumer}
         deliveries: list[Delivered] = self._both(
             lambda: [_seen(one) for one in self.engine.pull(name, count, self.now_ns, **options)],
             lambda: self.model.pull(name, count, self.now_ns, **options),
@@ -429,7 +429,7 @@ class EngineMachine(RuleBasedStateMachine):
     def _pullable(self) -> dict[tuple[str, str], set[int]]:
         return {
             (name, consumer): {
-                entry.sequence for entry in self.model.pullable(subscription, 100, self.now_ns, 0, consumer)
+                entry.sequence for entry in self.model.pullable(subscription, 100, self.now_ns, consumer=consumer)
             }
             for name, subscription in self.model.subscriptions.items()
             for consumer in CONSUMERS
