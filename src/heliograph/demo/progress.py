@@ -35,6 +35,10 @@ class Step:
         """One piece more."""
         self.done = next(self._pieces)  # a late writer may set it back by one for a moment; the next puts it right
 
+    def reach(self, done: int) -> None:
+        """So many pieces are done."""
+        self.done = done
+
     def finish(self, note: str = "", at: float | None = None) -> None:
         """The step is over, or was over at an instant of `time.monotonic`."""
         self.seconds = (at or time.monotonic()) - self.started
