@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
@@ -41,6 +41,7 @@ class Record:
     failures: int = 0
     lease_ns: int = 0  # until then it is leased; 0 = it is not
     ack_id: str = ""
+    consumer: str = ""
     fate: str = ""  # acknowledged, dead, expired, dropped, purged; "" = still to be delivered
     revived: bool = False
 
@@ -90,8 +91,32 @@ class Ledger:
             record.fate = "dead"
             self.dead.append(record)
 
-    def delivered(self, delivery: Delivery, now_ns: int) -> Record:
-        """Everything that must be true of a delivery."""
+    def alive(self) -> list[Record]:
+        return [record for record in self.records.values() if not record.fate]
+
+    def pulled(self, deliveries: list[Delivery], consumer: str, now_ns: int) -> list[Record]:
+        """Everything that must be true of what one pull gave."""
+        records = [self._delivered(delivery, consumer, now_ns) for delivery in deliveries]
+        leased = [record for record in self.alive() if record.lease_ns]
+        own = [record for record in leased if record.consumer == consumer]
+        settings = self.settings
+        if records:
+            assert not settings.outstanding_messages_max or len(leased) <= settings.outstanding_messages_max
+            assert not settings.prefetch or not consumer or len(own) <= settings.prefetch
+        if records and settings.prioritised:
+            left = [r for r in self.alive() if not r.lease_ns and r.earliest_ns <= now_ns and not self.keyed(r)]
+            for record in left:
+                assert self.rank(record) >= max(map(self.rank, records)), f"{record.message_id} was to come before"
+        return records
+
+    def keyed(self, record: Record) -> bool:
+        return self.settings.enable_message_ordering and record.message.ordering_key != ""
+
+    def rank(self, record: Record) -> tuple[int, int]:
+        extras = record.message.extras
+        return (-(self.settings.default_priority if extras is None else extras.priority), record.message.sequence)
+
+    def _delivered(self, delivery: Delivery, consumer: str, now_ns: int) -> Record:
         assert delivery.message_id in self.records, f"{self.name}: {delivery.message_id} was never published to it"
         record = self.records[delivery.message_id]
         where = f"{self.name}: {delivery.message_id} ({record.message.data!r})"
@@ -101,9 +126,9 @@ class Ledger:
         assert now_ns >= record.earliest_ns, f"{where} came {record.earliest_ns - now_ns} ns too early"
         assert delivery.attempt == record.failures + 1, f"{where}: attempt {delivery.attempt} after {record.failures}"
         assert delivery.deadline_ns > now_ns
-        if self.settings.enable_message_ordering and record.message.ordering_key:
+        if self.keyed(record):
             self._check_order(record, where)
-        record.lease_ns, record.ack_id = delivery.deadline_ns, delivery.ack_id
+        record.lease_ns, record.ack_id, record.consumer = delivery.deadline_ns, delivery.ack_id, consumer
         return record
 
     def _check_order(self, record: Record, where: str) -> None:
@@ -115,6 +140,13 @@ class Ledger:
             assert not older or other.fate or other.revived, f"{where} overtook {other.message_id} of its key"
 
 
+class Held(NamedTuple):
+    """A delivery in somebody's hand."""
+
+    record: Record
+    ack_id: str
+
+
 class Consumer:
     """Somebody who pulls when woken, and only then."""
 
@@ -122,8 +154,7 @@ class Consumer:
         self.world = world
         self.ledger = ledger
         self.name = name
-        self.hand: list[Record] = []
-        self.old: list[str] = []  # ack ids that are no good any more
+        self.hand: list[Held] = []
         self.holds_max = world.random.choice([1, 3, 10])
         self.awake = False
         self.watch: Watch | None = None
@@ -148,76 +179,65 @@ class Consumer:
         deliveries = world.broker.pull(self.ledger.name, world.random.randint(1, room), **options).result(10)
         world.read_logs()
         self.ledger.refresh(world.now_ns)
-        for delivery in deliveries:
-            self.hand.append(self.ledger.delivered(delivery, world.now_ns))
+        records = self.ledger.pulled(deliveries, self.name, world.now_ns)
+        self.hand += [Held(record, record.ack_id) for record in records]
         self.awake |= bool(deliveries)  # there may be more
 
     def work(self) -> None:
-        """Do something with one message, not always what one should."""
+        """Do something with a message or some, not always what one should."""
         choice, broker, name = self.world.random, self.world.broker, self.ledger.name
-        if not self.hand:
-            return
-        record = self.hand.pop(choice.randrange(len(self.hand)))
-        if record.ack_id in self.old:  # a later delivery is somebody else's
-            return
+        choice.shuffle(self.hand)
+        taken = [self.hand.pop() for _ in range(min(len(self.hand), choice.choice([1, 1, 2, 4])))]
         action = choice.choices(
             ["acknowledge", "nack", "extend", "hold", "forget", "release", "reject", "again"],
             [45, 15, 10, 10, 8, 5, 3, 4],
         )[0]
-        if action == "forget":
-            return
         if action == "hold":
-            self.hand.append(record)
+            self.hand += taken
         elif action == "extend":
-            seconds = choice.choice([1, 10, 60])
-            done = self._answer(record, lambda ids: broker.modify_ack_deadline(name, ids, seconds * SECOND_NS))
-            if done:
-                record.lease_ns = self.world.now_ns + seconds * SECOND_NS
-                self.hand.append(record)
-        elif action == "again":
-            self.acknowledge(record)
-            stale = broker.acknowledge(name, [record.ack_id]).result(10)
-            assert stale == [record.ack_id], "acknowledged twice"
-        elif action == "acknowledge":
-            self.acknowledge(record)
+            span_ns = choice.choice([1, 10, 60]) * SECOND_NS
+            for record in self._answer(taken, lambda ids: broker.modify_ack_deadline(name, ids, span_ns)):
+                record.lease_ns = self.world.now_ns + span_ns
+                self.hand.append(Held(record, record.ack_id))
         elif action == "nack":
-            if self._answer(record, lambda ids: broker.modify_ack_deadline(name, ids, 0)):
+            for record in self._answer(taken, lambda ids: broker.modify_ack_deadline(name, ids, 0)):
                 self.ledger.fail(record, self.world.now_ns)
+        elif action == "reject":
+            for record in self._answer(taken, lambda ids: broker.reject(name, ids)):
+                record.failures += 1
+                self.ledger.bury(record, "acknowledged")
         elif action == "release":
-            self.release([record])
-        elif action == "reject" and self._answer(record, lambda ids: broker.reject(name, ids)):
-            record.failures += 1
-            self.ledger.bury(record, "acknowledged")
+            self.release(taken)
+        elif action != "forget":
+            self.acknowledge(taken)
+            if action == "again":
+                ids = [held.ack_id for held in taken]
+                assert broker.acknowledge(name, ids).result(10) == ids, "acknowledged twice"
 
-    def acknowledge(self, record: Record) -> None:
-        if self._answer(record, lambda ids: self.world.broker.acknowledge(self.ledger.name, ids)):
+    def acknowledge(self, taken: list[Held]) -> None:
+        for record in self._answer(taken, lambda ids: self.world.broker.acknowledge(self.ledger.name, ids)):
             record.lease_ns, record.fate = 0, "acknowledged"
 
-    def release(self, records: list[Record]) -> None:
-        for record in records:
-            if self._answer(record, lambda ids: self.world.broker.release(self.ledger.name, ids)):
-                record.lease_ns = record.earliest_ns = 0
-                if 0 < record.expires_ns <= self.world.now_ns:
-                    self.ledger.bury(record, "expired")
+    def release(self, taken: list[Held]) -> None:
+        for record in self._answer(taken, lambda ids: self.world.broker.release(self.ledger.name, ids)):
+            record.lease_ns = record.earliest_ns = 0
+            if 0 < record.expires_ns <= self.world.now_ns:
+                self.ledger.bury(record, "expired")
 
     def die(self) -> None:
         """The connection goes away, and another one comes."""
-        self.release(self.hand)
-        self.hand = []
+        hand, self.hand = self.hand, []
+        self.release(hand)
         self.attach()
 
-    def _answer(self, record: Record, settle: Callable[[list[str]], Any]) -> bool:
-        """An answer counts exactly as long as the lease holds. (Refreshed here, so a lease of now is over.)"""
+    def _answer(self, taken: list[Held], settle: Callable[[list[str]], Any]) -> list[Record]:
+        """An answer counts exactly as long as the lease holds. Returns the messages for which it did."""
         self.ledger.refresh(self.world.now_ns)
-        ack_id, holds = self._ack_id_of(record)
-        stale = settle([ack_id]).result(10)
-        assert (stale == []) == holds, f"{self.ledger.name}: {ack_id} was {'refused' if stale else 'taken'}"
-        if not holds:
-            self.old.append(ack_id)
-        return holds
-
-    def _ack_id_of(self, record: Record) -> tuple[str, bool]:
-        return record.ack_id, bool(record.lease_ns)
+        good = [held for held in taken if held.record.lease_ns and held.record.ack_id == held.ack_id]
+        stale = settle([held.ack_id for held in taken]).result(10)
+        expected = [held.ack_id for held in taken if held not in good]
+        assert stale == expected, f"{self.ledger.name}: {stale} were refused, not {expected}"
+        return [held.record for held in good]
 
 
 class World:
@@ -360,6 +380,10 @@ class World:
             assert not capacity.refuse
             ledger.records[str(number * SEQUENCES_PER_TOPIC + sequence)].fate = "dropped"
         ledger.dropped = dropped
+        capacity = ledger.settings.capacity
+        if capacity is not None and not capacity.refuse and not any(record.revived for record in ledger.alive()):
+            ledger.refresh(self.now_ns)
+            assert len(ledger.alive()) <= capacity.messages
 
     def consume(self) -> None:
         consumer = self.random.choice(self.consumers)
@@ -474,8 +498,8 @@ class World:
     def _work_off(self, consumer: Consumer) -> None:
         while consumer.awake:
             consumer.pull()
-            while consumer.hand:
-                consumer.acknowledge(consumer.hand.pop())
+            hand, consumer.hand = consumer.hand, []
+            consumer.acknowledge(hand)
 
     def _account(self, ledger: Ledger) -> None:
         ledger.refresh(self.now_ns)
