@@ -6,7 +6,7 @@ import time
 
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
-from heliograph.store.protocol import NEVER_NS, Store
+from heliograph.store.protocol import NEVER_NS, Commit, Store
 
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 """How many bytes of messages are kept in memory unless told otherwise."""
@@ -55,6 +55,12 @@ class Housekeeping:
             self._checkpoint()
         if self.engine.trims:
             self._trim()
+
+    def settle(self) -> Commit:
+        """All at once, whether it is due or not: the facts of a recovery, what may be trimmed, and a checkpoint."""
+        self._store.append(self.engine.take_facts())
+        self._trim()
+        return self._store.checkpoint(self.engine.checkpoint())
 
     def _checkpoint(self) -> None:
         began = time.perf_counter()
