@@ -118,3 +118,13 @@ def test_pages_leave_memory_newest_first_and_only_once_they_are_durable() -> Non
     assert durable.reads == 1
     residency.shed(2 * page_bytes + 100, durable_facts=4)
     assert [page.out is None for page in log._pages.values()] == [True, True, False, False]
+
+
+def test_pages_that_came_and_went_are_not_remembered_for_ever() -> None:
+    """A broker that stays within its memory budget never sends a page out, and yet must not note all that ever were."""
+    durable, residency = Durable(), Residency()
+    log = TopicLog(durable.read, residency)
+    for _ in range(1_000):
+        log.release(durable.append(log, PAGE_MESSAGES))
+    assert residency.bytes == 0
+    assert len(residency._candidates) <= 64

@@ -30,7 +30,8 @@ class Housekeeping:
         self._store = store
         self._budget_bytes = memory_budget_bytes
         self._checkpoint_not_before = 0.0
-        self.engine = Engine(self._read if memory_budget_bytes is not None else None)
+        # also where nothing leaves memory: what a checkpoint tells of is in the store alone until it is asked for
+        self.engine = Engine(self._read)
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
         return [message for batch in self._store.read_log(topic_number, first, last) for message in batch]

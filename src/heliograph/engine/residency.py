@@ -29,6 +29,7 @@ class Residency:
         """The page is complete."""
         self._add(log, page, size_bytes)
         self._candidates.append((log, page, self.fact_count))
+        self._prune()
 
     def brought_in(self, log: TopicLog, page: int, size_bytes: int) -> None:
         """The page was read from the store again: it is due now, so it goes last."""
@@ -55,5 +56,9 @@ class Residency:
             elif log.send_out(page):
                 self.gone(log, page)
         self._candidates.extend(reversed(waiting))
+        self._prune()
+
+    def _prune(self) -> None:
+        """Drop pages that are gone when they are the majority."""
         if len(self._candidates) > 2 * len(self._sizes) + 64:
             self._candidates = deque(entry for entry in self._candidates if (id(entry[0]), entry[1]) in self._sizes)

@@ -82,6 +82,10 @@ class Walk:
             return 0
 
 
+def _rows(first: int, last: int) -> str:
+    return f"row {first} is" if first == last else f"rows {first} to {last} are"
+
+
 class RowCheck:
     """What the rows of a snapshot tell.
 
@@ -124,11 +128,11 @@ class RowCheck:
             if position <= seen.last:
                 self._journal_problem(f"row {position} is not in its place")
             seen.add(position, position)
-        for gap in seen.missing(begin, seen.last):
+        for gap in seen.missing(begin or 1, seen.last):
             for first, last in walk.unreadable.missing(*gap):
-                self._journal_problem(f"rows {first} to {last} are missing")
+                self._journal_problem(f"{_rows(first, last)} missing")
         for first, last in walk.unreadable:
-            self._journal_problem(f"rows {first} to {last} cannot be read ({walk.problem})")
+            self._journal_problem(f"{_rows(first, last)} not to be read ({walk.problem})")
         if walk.end_unknown:
             self._journal_problem(f"nothing can be read from row {walk.end_unknown} on ({walk.problem})")
 

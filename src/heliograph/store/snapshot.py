@@ -171,4 +171,4 @@ class KnownTopics:
     def name(self, number: int) -> str:
         """What to call a topic."""
         topic = self.by_number.get(number)
-        return f"topic {number}" if topic is None else topic.name
+        return f"number {number}" if topic is None else topic.name
