@@ -19,7 +19,7 @@ from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import Housekeeping
 from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watch
 from heliograph.broker.reply import Reply
-from heliograph.broker.watches import SubscriptionWatch, Watches
+from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.limits import check_settings
 from heliograph.engine.message import Delivery, Draft, Message
@@ -125,10 +125,9 @@ class LocalBroker:
         """
         if self._closed:
             raise Unavailable("The broker is closed")
-        if self._engine.broken is not None:
-            raise Unavailable(f"The broker must be started again, nothing is lost: {self._engine.broken}")
-        if self._store.failing is not None:
-            raise Unavailable(f"The store cannot commit: {self._store.failing}")
+        trouble = self._trouble()
+        if trouble:
+            raise Unavailable(trouble)
         if self._settled:
             self._acknowledge_settled()
         return self._clock.now_ns()
@@ -151,7 +150,7 @@ class LocalBroker:
         with self._lock:
             answer = question(self._now_ns())
             _, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return answer
 
     def _tick(self) -> None:
@@ -165,7 +164,7 @@ class LocalBroker:
                 self._acknowledge_settled()
             self._engine.tick(self._clock.now_ns())
             _, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
 
     # ── dead letters to their topics ────────────────────────────────────────────────────────────────────────────────
 
@@ -220,7 +219,7 @@ class LocalBroker:
                 self._commit = self._store.append(engine.take_facts())
             else:
                 _, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
 
     def _topic_exists_now(self, name: str) -> None:
         """Dead letters that waited for it are on their way."""
@@ -239,7 +238,7 @@ class LocalBroker:
             info = _topic_info(self._engine.create_topic(name, settings, self._now_ns()))
             self._topic_exists_now(name)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(info, commit)
 
     def get_topic(self, name: str) -> TopicInfo:
@@ -254,7 +253,7 @@ class LocalBroker:
         with self._lock:
             self._engine.delete_topic(name, clears_backlog=clears_backlog, now_ns=self._now_ns())
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(None, commit)
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -265,7 +264,7 @@ class LocalBroker:
         with self._lock:
             info = _subscription_info(self._engine.create_subscription(name, topic, settings, self._now_ns()))
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(info, commit)
 
     def get_subscription(self, name: str) -> SubscriptionInfo:
@@ -282,7 +281,7 @@ class LocalBroker:
             self._now_ns()
             self._engine.delete_subscription(name)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(None, commit)
 
     # ── work queues: a topic and a subscription of one name ─────────────────────────────────────────────────────────
@@ -302,7 +301,7 @@ class LocalBroker:
             info = _subscription_info(self._engine.create_subscription(resource, resource, settings, now_ns))
             self._topic_exists_now(resource)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(info, commit)
 
     def delete_queue(self, name: str) -> Reply[None]:
@@ -315,7 +314,7 @@ class LocalBroker:
             if resource in self._engine.topics:
                 self._engine.delete_topic(resource, clears_backlog=True, now_ns=now_ns)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(None, commit)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -324,7 +323,7 @@ class LocalBroker:
         with self._lock:
             ids = self._engine.publish(topic, drafts, self._now_ns())
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(ids, commit)
 
     def pull(
@@ -348,7 +347,7 @@ class LocalBroker:
                 oversized_first=oversized_first,
             )
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         # a message is handed out only when its publication, and its lease, cannot be undone by a crash: else its id
         # could name another message afterwards
         return Reply(deliveries, commit if deliveries else COMMITTED)
@@ -404,7 +403,7 @@ class LocalBroker:
             stale = operation(self._now_ns())
             commit, woken = self._finish_operation()
             settings = self._engine.subscription(name).settings
-        _wake(woken)
+        wake(woken)
         # losing the acknowledgement of a plain subscription in a crash means a redelivery, which at-least-once allows
         must_be_durable = settings.enable_exactly_once_delivery or settings.prioritised
         return Reply(stale, commit if must_be_durable else COMMITTED)
@@ -436,7 +435,7 @@ class LocalBroker:
         with self._lock:
             purged = self._engine.purge(subscription, self._now_ns())
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(purged, commit)
 
     def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
@@ -446,7 +445,7 @@ class LocalBroker:
         with self._lock:
             count = self._engine.retry_dead_letters(subscription, message_ids, self._now_ns())
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(count, commit)
 
     def purge_dead_letters(self, subscription: str) -> Reply[int]:
@@ -454,7 +453,7 @@ class LocalBroker:
             self._now_ns()
             count = self._engine.purge_dead_letters(subscription)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(count, commit)
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
@@ -469,10 +468,14 @@ class LocalBroker:
 
     def health(self) -> Health:
         store = self._store
-        reason = "The broker is closed" if self._closed else ""
-        if not reason and (failing := store.failing) is not None:
-            reason = f"The store cannot commit: {failing}"
-        return Health(store.kind, store.durability, reason)
+        return Health(store.kind, store.durability, "The broker is closed" if self._closed else self._trouble())
+
+    def _trouble(self) -> str:
+        """Why nothing may change at present; "" = it may."""
+        if self._engine.broken is not None:
+            return f"The broker must be started again, nothing answered is lost: {self._engine.broken}"
+        failing = self._store.failing
+        return "" if failing is None else f"The store cannot commit: {failing}"
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
@@ -490,17 +493,8 @@ class LocalBroker:
             self._forwarded.wait_for(lambda: not self._forwarding, FORWARDING_SECONDS_MAX)
             self._released = True
         self._timer.close()
-        _wake(woken)
+        wake(woken)
         self._store.close()
-
-
-def _wake(watches: Sequence[SubscriptionWatch]) -> None:
-    """Outside the lock: a callback may do what it likes, and its failure is its own."""
-    for watch in watches:
-        try:
-            watch.wake()
-        except Exception:
-            _log.exception("a watch's callback failed")
 
 
 def _topic_info(topic: Topic) -> TopicInfo:

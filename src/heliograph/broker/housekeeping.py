@@ -10,7 +10,7 @@ from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
 from heliograph.engine.retention import TrimPoint
 from heliograph.errors import HeliographError
-from heliograph.store.protocol import EVERYTHING, Store
+from heliograph.store.protocol import EVERYTHING, Commit, Store
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,15 @@ class Housekeeping:
             self._trim(self.engine.trims)
             self.engine.trims = None
 
+    def settle(self) -> Commit:
+        """All at once, whether it is due or not: the facts of a recovery, a checkpoint, and what may be trimmed."""
+        self._store.append(self.engine.take_facts())
+        commit = self._store.checkpoint(self.engine.checkpoint())
+        if self.engine.trims is not None:
+            self._forget(self.engine.trims)
+            self.engine.trims = None
+        return commit
+
     def _checkpoint(self) -> bool:
         """False if it is not the time for one."""
         began = time.perf_counter()
@@ -78,10 +87,13 @@ class Housekeeping:
         if settled_up_to != self._settled_up_to and self._store.keeps_facts and not self._checkpoint():
             return
         self._settled_up_to = settled_up_to
+        self._forget(points)
+
+    def _forget(self, points: Sequence[TrimPoint]) -> None:
         try:
             for point in points:
                 self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
-            for topic_number in self._store.topic_numbers() - settled_up_to.keys():
+            for topic_number in self._store.topic_numbers() - {point.topic_number for point in points}:
                 self._store.trim(topic_number, EVERYTHING)
         except HeliographError as error:  # no business of the operation that happened to bring it
             _log.warning("the store cannot be trimmed, and will be later: %s", error)
