@@ -4,7 +4,6 @@ opens with every commit up to some point, and every answered one, or is refused;
 from __future__ import annotations
 
 import random
-import shutil
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -16,7 +15,7 @@ from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
 from heliograph.engine.facts import CheckpointBegun
 from heliograph.engine.message import Draft
-from heliograph.errors import HeliographError, StoreRefused
+from heliograph.errors import StoreRefused
 from heliograph.store.rows import decode_facts
 from heliograph.store.sqlite import SqliteStore
 from tests.engine.invariants import check_engine, differences, full_state
