@@ -53,6 +53,8 @@ class Housekeeping:
 
     def keep_house(self) -> None:
         """The facts of an operation were given to the store."""
+        if self.engine.broken is not None:
+            return  # a checkpoint would make half an operation durable
         if self._budget_bytes is not None:
             self.engine.shed_memory(self._budget_bytes, self._store.facts_written)
         if self._store.checkpoint_due:

@@ -50,6 +50,8 @@ from heliograph.errors import (
     QueueFull,
 )
 
+# When a message that the store cannot read is due again.
+READ_AGAIN_NS = 1_000_000_000
 # Up to this size a message without attributes or key cannot break any limit, and needs no check.
 _SURELY_SMALL_BYTES = 1024 * 1024
 
@@ -103,8 +105,11 @@ class Engine(State):
             subscription = self._by_number.get(number)
             if subscription is not None and subscription.scheduled_ns == instant:
                 subscription.scheduled_ns = 0
-                self._tick_subscription(subscription, now_ns)
-                self._schedule(subscription)
+                if self._tick_subscription(subscription, now_ns):
+                    self._schedule(subscription)
+                else:
+                    subscription.scheduled_ns = now_ns + READ_AGAIN_NS
+                    heappush(timers, (subscription.scheduled_ns, number))
         if 0 < self._sweep_ns <= now_ns or self._published >= SWEEP_MESSAGES:
             self._sweep(now_ns)
 
@@ -127,15 +132,27 @@ class Engine(State):
             return []
         return sequences
 
-    def _tick_subscription(self, subscription: Subscription, now_ns: int) -> None:
-        ended = subscription.leases.due(now_ns)
-        if ended:
-            self._fail(subscription, ended, ReturnCause.EXPIRED, now_ns)
-        expired = subscription.expired(now_ns)
-        if expired:
-            self._expire(subscription, expired, now_ns)
-        if subscription.promote(now_ns):
-            self.woken.add(subscription.name)
+    def _tick_subscription(self, subscription: Subscription, now_ns: int) -> bool:
+        """False if a message cannot be read now: others are not held up by it, and it is tried again later."""
+        ended, expired = subscription.leases.due(now_ns), list[int]()
+        try:
+            if ended:
+                self._fail(subscription, ended, ReturnCause.EXPIRED, now_ns)
+                ended = []
+            expired = subscription.expired(now_ns)
+            if expired:
+                subscription.topic.log.fetch(expired)
+                self._expire(subscription, expired, now_ns)
+                expired = []
+            if subscription.promote(now_ns):
+                self.woken.add(subscription.name)
+        except HeliographError:
+            if self.broken is not None:
+                raise
+            subscription.leases.requeue(ended)
+            subscription.requeue_expired(expired)
+            return False
+        return True
 
     def _expire(self, subscription: Subscription, sequences: list[int], now_ns: int) -> None:
         if subscription.settings.dead_letter_policy is None:

@@ -96,6 +96,15 @@ class Leases:
             sequences += [sequence for sequence in group if by_sequence.get(sequence) is lease]
         return sorted(sequences)
 
+    def requeue(self, sequences: Sequence[int]) -> None:
+        """What `due` gave could not be dealt with: it gives them again."""
+        groups: dict[int, tuple[Lease, list[int]]] = {}
+        for sequence in sequences:
+            lease = self.by_sequence[sequence]
+            groups.setdefault(id(lease), (lease, []))[1].append(sequence)
+        for lease, group in groups.values():
+            self._push(group, lease)
+
     def next_deadline_ns(self) -> int | None:
         """The earliest deadline, or one that was moved since: then `due` finds nothing, once."""
         return self._heap[0][0] if self._heap else None

@@ -15,6 +15,7 @@ from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import LeasesRestored, ReturnCause, SubscriptionRestored
 from heliograph.engine.leases import Lease, Leases
 from heliograph.engine.limits import PRIORITY_MAX
+from heliograph.engine.log import PAGE_MESSAGES
 from heliograph.engine.message import Message, size_bytes, total_bytes
 from heliograph.engine.ordering import OrderingKeys
 from heliograph.engine.ranges import from_runs, to_runs
@@ -22,6 +23,7 @@ from heliograph.engine.schedule import Schedule
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Statistics, Totals
 from heliograph.engine.topic import Topic
+from heliograph.errors import HeliographError
 
 
 class Subscription:
@@ -123,15 +125,22 @@ class Subscription:
 
     def load(self, last: int) -> None:
         """Take in the messages up to sequence `last`. A pure function of the log, so it needs no fact."""
-        first = self.next_sequence
         last = min(last, self.topic.log.next_sequence - 1)
-        if first > last:
+        if self.next_sequence > last:
             return
-        self.next_sequence = last + 1
         if self.topic.plain and self._keys is None and not self.is_eager:
-            self.backlog.extend(range(first, last + 1))
+            self.backlog.extend(range(self.next_sequence, last + 1))
+            self.next_sequence = last + 1
             return
-        for message in self.topic.log.held(first, last):
+        while self.next_sequence <= last:
+            # in pages, each read before anything changes: the store may fail
+            end = min(last, self.next_sequence + PAGE_MESSAGES - 1)
+            messages = list(self.topic.log.held(self.next_sequence, end))
+            self.next_sequence = end + 1
+            self._take_in(messages)
+
+    def _take_in(self, messages: Sequence[Message]) -> None:
+        for message in messages:
             if self.settings.capacity is not None:
                 self.held_bytes += size_bytes(message)
             self._note_expiry(message)
@@ -185,9 +194,14 @@ class Subscription:
         if self._delayed is None:
             return False
         sequences = self._delayed.due(now_ns)
-        for sequence in sequences:
-            self._delayed.remove(sequence)
-            self.backlog.add(sequence, self.priority_of(self.topic.log[sequence]))
+        try:
+            messages = self.topic.log.select(sequences)
+        except HeliographError:
+            self._delayed.requeue(sequences)
+            raise
+        for message in messages:
+            self._delayed.remove(message.sequence)
+            self.backlog.add(message.sequence, self.priority_of(message))
         return bool(sequences)
 
     def expired(self, now_ns: int) -> list[int]:
@@ -196,6 +210,11 @@ class Subscription:
             return []
         leased = self.leases.by_sequence
         return sorted([sequence for sequence in self._expires.due(now_ns) if sequence not in leased])
+
+    def requeue_expired(self, sequences: Sequence[int]) -> None:
+        """What `expired` gave could not be dealt with: it gives them again."""
+        if self._expires is not None:
+            self._expires.requeue(sequences)
 
     def next_deadline_ns(self) -> int | None:
         """The next instant at which something here may change by itself."""
