@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
+from heliograph.errors import Unavailable
 from heliograph.store.protocol import NEVER_NS, Commit, Store
+
+_log = logging.getLogger("heliograph")
 
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 """How many bytes of messages are kept in memory unless told otherwise."""
@@ -73,8 +77,11 @@ class Housekeeping:
 
     def _trim(self) -> None:
         points, self.engine.trims = self.engine.trims, []
-        for point in points:
-            self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
-        known = {point.topic_number for point in points}
-        for topic_number in self._store.topic_numbers() - known:
-            self._store.trim(topic_number, LATEST_SEQUENCE, NEVER_NS)
+        try:
+            for point in points:
+                self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
+            known = {point.topic_number for point in points}
+            for topic_number in self._store.topic_numbers() - known:
+                self._store.trim(topic_number, LATEST_SEQUENCE, NEVER_NS)
+        except Unavailable as error:  # whoever's operation this comes with has nothing to do with it
+            _log.warning("nothing was trimmed this time: %s", error)
