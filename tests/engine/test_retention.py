@@ -59,7 +59,7 @@ def test_the_store_may_forget_what_is_acknowledged_unless_somebody_wants_it_kept
     bench.ack(first)
     bench.seconds += 61
     bench.engine.tick(bench.now_ns)
-    points = {point.topic_number: point for point in bench.engine.trims}
+    points = {point.topic_number: point for point in bench.engine.trims or []}
     numbers = {name: topic.number for name, topic in bench.engine.topics.items()}
     assert points[numbers["t"]].up_to == 2
     ages = {name: bench.now_ns - points[number].published_before_ns for name, number in numbers.items()}

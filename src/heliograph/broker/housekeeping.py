@@ -7,6 +7,7 @@ import time
 
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
+from heliograph.engine.retention import TrimPoint
 from heliograph.errors import Unavailable
 from heliograph.store.protocol import NEVER_NS, Commit, Store
 
@@ -58,13 +59,13 @@ class Housekeeping:
             self.engine.shed_memory(self._budget_bytes, self._store.facts_written)
         if self._store.checkpoint_due:
             self._checkpoint()
-        if self.engine.trims:
-            self._trim()
+        if self.engine.trims is not None:
+            self._trim(self.engine.trims)
 
     def settle(self) -> Commit:
         """All at once, whether it is due or not: the facts of a recovery, what may be trimmed, and a checkpoint."""
         self._store.append(self.engine.take_facts())
-        self._trim()
+        self._trim(self.engine.trims or [])
         return self._store.checkpoint(self.engine.checkpoint())
 
     def _checkpoint(self) -> None:
@@ -75,8 +76,8 @@ class Housekeeping:
         now = time.perf_counter()
         self._checkpoint_not_before = now + (now - began) / CHECKPOINT_SHARE
 
-    def _trim(self) -> None:
-        points, self.engine.trims = self.engine.trims, []
+    def _trim(self, points: list[TrimPoint]) -> None:
+        self.engine.trims = None
         try:
             for point in points:
                 self._store.trim(point.topic_number, point.up_to, point.published_before_ns)

@@ -59,7 +59,8 @@ class Engine(State):
     def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
         super().__init__(read_log)
         self.filled: list[str] = []  # subscriptions that began to drop newcomers since the caller last looked
-        self.trims: list[TrimPoint] = []  # what the store need not keep any more, since the caller last looked
+        # what the store need not keep any more: of each topic that is left, and nothing of any other. None = as before
+        self.trims: list[TrimPoint] | None = None
         self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
         self._sweep_ns = 0  # when retention is looked at next; 0 = nothing was ever published
         self._full: set[str] = set()  # subscriptions of which `filled` has told; see `capacity.has_room_again`
@@ -75,7 +76,7 @@ class Engine(State):
             policy = subscription.settings.dead_letter_policy
             if policy is not None and policy.topic is not None:
                 self.forwards += [(subscription.name, sequence) for sequence in subscription.dead]
-        self._sweep_ns = now_ns if self.topics else 0
+        self._sweep_ns = now_ns if self._number else 0
         self.tick(now_ns)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────
