@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from heliograph.engine.facts import MessagesPublished
+from heliograph.engine.message import Message
 from heliograph.errors import Internal, StoreRefused, Unavailable
 from heliograph.store import sqlite_file
 from heliograph.store.sqlite import SqliteStore
@@ -416,6 +417,42 @@ def test_a_large_trim_is_done_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     assert [remaining_rows(tmp_path), remaining_rows(tmp_path, store), remaining_rows(tmp_path, store)] == [10, 7, 4]
     store.close()
     assert remaining_rows(tmp_path) == 1
+
+
+def test_what_is_not_committed_yet_is_not_trimmed_for_its_age(tmp_path: Path) -> None:
+    """It is not in the file, where its age would be seen: a topic with a retention lost what it had just received."""
+    gate = Gate()
+    store = SqliteStore(tmp_path, connect=gate.connect, trim_delay_seconds=0.0)
+    put(store, published(1, 3))
+    gate.shut()
+    commit = store.append([published(4, 6)])
+    store.trim(1, 7, published_before_ns=10**18 + 4)
+    gate.open()
+    assert committed(commit)
+    assert sequences(store, 1, 9) == [4, 5, 6]
+    store.close()
+
+
+def test_free_space_is_given_back_while_the_store_is_open(tmp_path: Path) -> None:
+    """Each statement that was to give back two thousand pages gave back one."""
+    store = SqliteStore(tmp_path, durability="none", trim_delay_seconds=0.0)
+    large = [Message(sequence, 1, b"x" * 100_000) for sequence in range(1, 301)]
+    for start in range(0, 300, 10):
+        put(store, MessagesPublished("t1", 1, large[start : start + 10]))
+    store.trim(1, 301)
+    _until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
+    store.close()
+
+
+def test_space_left_free_by_a_store_that_was_closed_is_given_back_by_the_next(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path, durability="none")
+    put(store, MessagesPublished("t1", 1, [Message(1, 1, b"x" * 10_000_000)]))
+    store.close()
+    edit(tmp_path / "heliograph.db", "UPDATE messages SET body = zeroblob(10)")
+    again = SqliteStore(tmp_path, durability="none", trim_delay_seconds=0.0)
+    put(again, acknowledged(1))
+    _until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
+    again.close()
 
 
 def test_an_unfinished_trim_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,13 @@ def test_a_damaged_index_costs_no_message(data_dir: Path, file: Path) -> None:
     assert finding.affects.startswith("no message: all of them are whole")
 
 
+def test_a_damaged_index_is_mended_by_building_it_anew(data_dir: Path, file: Path) -> None:
+    flip(file, root_page(file, "messages_by_sequence") + directories.PAGE_BYTES - 3)  # in its first entry
+    assert the_one(check(data_dir)).where == "index"
+    edit(file, "REINDEX")
+    assert check(data_dir).is_sound
+
+
 def test_a_page_of_the_table_that_cannot_be_read_names_the_messages_of_all_its_rows(data_dir: Path, file: Path) -> None:
     flip(file, root_page(file, "messages"), bits=0xFF)
     lost = of_messages(check(data_dir))
@@ -303,6 +310,15 @@ def test_a_damaged_trim_is_found(data_dir: Path, file: Path) -> None:
     edit(file, "INSERT INTO trims VALUES (1, 500, 0)")
     finding = the_one(check(data_dir))
     assert (finding.where, finding.problem) == ("trims", "of topic a: checksum mismatch")
+
+
+def test_a_damaged_trim_is_not_taken_for_missing_messages(data_dir: Path, file: Path) -> None:
+    store = SqliteStore(data_dir)
+    assert list(store.recover())
+    store.trim(1, 150)
+    store.close()
+    edit(file, "UPDATE trims SET checksum = 5")
+    assert [finding.where for finding in check(data_dir).findings] == ["trims"]
 
 
 def test_a_journal_that_leads_to_no_state_is_found(data_dir: Path) -> None:

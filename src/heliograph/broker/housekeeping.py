@@ -12,7 +12,7 @@ from heliograph.engine.retention import TrimPoint
 from heliograph.errors import HeliographError
 from heliograph.store.protocol import EVERYTHING, Commit, Store
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("heliograph")
 
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 """How many bytes of messages are kept in memory unless told otherwise."""

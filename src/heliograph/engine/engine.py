@@ -86,7 +86,7 @@ class Engine(State):
             policy = subscription.settings.dead_letter_policy
             if policy is not None and policy.topic is not None:
                 self.forwards += [(subscription.name, sequence) for sequence in subscription.dead]
-        self._sweep_ns = now_ns if self.topics else 0
+        self._sweep_ns = now_ns if self._number else 0
         self.tick(now_ns)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────

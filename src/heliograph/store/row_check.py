@@ -266,7 +266,10 @@ class RowCheck:
                     stored.last,
                 )
             )
-        for first, last in stored.missing(max(1, self.trims.get(number, 1)), max(published, stored.last)):
+        begin = self.trims.get(number, 1)
+        if number not in self.trims and self._findings.any("trims"):
+            begin = next(iter(stored), (published + 1, 0))[0]  # how many were trimmed is not known
+        for first, last in stored.missing(max(1, begin), max(published, stored.last)):
             for gap_first, gap_last in lost.missing(first, last):
                 self.losses.append(Loss(number, gap_first, gap_last, "they are missing"))
 

@@ -16,7 +16,7 @@ from heliograph.store.directory import FILE_NAME, damaged, take
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
 from heliograph.store.protocol import Commit, Durability
-from heliograph.store.sqlite_file import Connect, Writer, open_reader
+from heliograph.store.sqlite_file import GIVE_BACK, Connect, Writer, open_reader, space_to_give_back
 from heliograph.store.sqlite_reader import (
     DAMAGE,
     Readers,
@@ -180,7 +180,10 @@ class SqliteStore:
             connection = open_reader(self.path, self._connect, alone=True)
             try:
                 trims = read_trims(connection)
-                return trims, unfinished_trims(connection, trims), journal_bytes(connection)
+                unfinished = unfinished_trims(connection, trims)
+                if space_to_give_back(connection):
+                    unfinished |= GIVE_BACK
+                return trims, unfinished, journal_bytes(connection)
             finally:
                 connection.close()
         except DAMAGE as error:

@@ -33,7 +33,8 @@ LOG_BYTES_MAX = 64 * 1024 * 1024  # it grows while somebody reads for long (a ba
 CACHE_KIB = 8 * 1024  # of SQLite's page cache
 FREE_PAGES_MIN = 1024  # so many free pages, and
 FREE_SHARE = 4  # more than one in so many, before the file gives them back, so that it stays near its live data
-VACUUM_PAGES = 2_000  # given back per commit
+VACUUM_PAGES = 500  # given back per commit: a few milliseconds
+GIVE_BACK = {0: 0}  # as a trim, of no topic: there is space to give back
 BUSY_SECONDS = 5.0  # how long to wait for somebody who looks into the file with another program
 TRIMMED_ROWS_MAX = 500  # per commit, so that a large trim does not hold up the facts that it goes with
 ROWS_PER_INSERT = 64  # one statement for many rows: between statements another thread may take the interpreter
@@ -195,7 +196,7 @@ class Writer:
 
     def write(self, group: Group) -> dict[int, int]:
         """Make a group durable, all or nothing. Returns the trims that are not finished: their messages are gone for
-        readers, but not all rows are.
+        readers, but not all rows are, or the file has space to give back.
 
         After a failure the connection is dropped, and the next call, which must bring the same group, finds out whether
         it is in the file after all: a commit that failed on its last step may be.
@@ -264,9 +265,13 @@ class Writer:
             if group.replaces:
                 connection.execute("DELETE FROM journal WHERE position <= ?", (self._position,))
         unfinished = _trim(connection, group.trims) if group.trims else {}
-        if group.trims or group.replaces:
-            _give_back(connection)
+        gave_back = _give_back(connection) if group.trims or group.replaces else 0
+        if gave_back and space_to_give_back(connection):
+            unfinished |= GIVE_BACK
         connection.execute("COMMIT")
+        if gave_back and not unfinished:
+            with suppress(sqlite3.Error):  # the file shrinks now; it may wait for the next time
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         return unfinished
 
     def _drop(self) -> None:
@@ -291,6 +296,8 @@ def _trim(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, in
     room = TRIMMED_ROWS_MAX
     unfinished = {}
     for topic_number, up_to in trims.items():
+        if topic_number in GIVE_BACK:
+            continue
         connection.execute(
             "INSERT OR REPLACE INTO trims VALUES (?, ?, ?)",
             (topic_number, up_to, trim_checksum(topic_number, up_to)),
@@ -308,9 +315,18 @@ def _trim(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, in
     return unfinished
 
 
-def _give_back(connection: sqlite3.Connection) -> None:
-    """Shrink the file by some pages when many are free."""
+def space_to_give_back(connection: sqlite3.Connection) -> bool:
+    """Whether so many pages are free that the file should shrink."""
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    if free > FREE_PAGES_MIN and free * FREE_SHARE > pages:
-        connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+    return bool(free > FREE_PAGES_MIN and free * FREE_SHARE > pages)
+
+
+def _give_back(connection: sqlite3.Connection) -> int:
+    """Shrink the file by some pages when many are free. Returns by how many."""
+    if not space_to_give_back(connection):
+        return 0
+    for _ in range(VACUUM_PAGES):
+        # One page each time: it answers a row without columns for each page, and Python asks for the first only.
+        connection.execute("PRAGMA incremental_vacuum(1)")
+    return VACUUM_PAGES

@@ -157,14 +157,18 @@ def log_bounds(readers: Readers, topic_number: int, trimmed_up_to: int) -> tuple
 
 def first_kept(readers: Readers, topic_number: int, up_to: int, published_before_ns: int) -> int:
     """The first sequence of the oldest row that is not wholly below `up_to`, or not wholly published before that
-    instant; `up_to` if it is lower, or there is no such row."""
+    instant; `up_to` if it is lower. What is not in the file yet may be younger, so it is kept."""
     with readers.lend() as connection:
         row = connection.execute(
             "SELECT first_sequence FROM messages WHERE topic_number = ? AND (last_sequence >= ? OR "
             "newest_publish_time_ns >= ?) ORDER BY last_sequence LIMIT 1",
             (topic_number, up_to, published_before_ns),
         ).fetchone()
-    return up_to if row is None else min(up_to, int(row[0]))
+        if row is None:
+            row = connection.execute(
+                "SELECT coalesce(max(last_sequence), 0) + 1 FROM messages WHERE topic_number = ?", (topic_number,)
+            ).fetchone()
+    return min(up_to, int(row[0]))
 
 
 def topic_numbers(connection: sqlite3.Connection) -> set[int]:

@@ -55,6 +55,7 @@ class _Check:
         self._rows = RowCheck(taken, self._findings, progress)
         self._not_checked: list[str] = []
         self._engine: Engine | None = None
+        self._index_is_damaged = False
 
     def report(self) -> CheckReport:
         """Look at everything, from the outside in."""
@@ -66,6 +67,8 @@ class _Check:
         rows.read_trims()
         rows.read_messages()
         rows.completeness(journal_is_whole=not findings.any("journal"))
+        if page_problems and not rows.losses and not findings.any("messages"):
+            self._index_is_damaged = not rows.index_is_right()
         self._state()
         for loss in rows.losses:
             self._tell(loss)
@@ -115,7 +118,7 @@ class _Check:
             if not lines:
                 continue
             place_found = True
-            if where == "messages" and not findings.any("messages") and not self._rows.index_is_right():
+            if where == "messages" and self._index_is_damaged:
                 where = "index"
                 affects = "no message: all of them are whole, but they are not found; `REINDEX` in sqlite3 mends it"
             elif findings.any(where):
@@ -133,6 +136,9 @@ class _Check:
         """What a broker would make of it."""
         if self._findings.any("journal", "trims"):
             self._not_checked.append("the state of topics and subscriptions, since the journal is damaged")
+            return
+        if self._index_is_damaged:
+            self._not_checked.append("the state of topics and subscriptions, since messages are not found")
             return
         done = 0
 

@@ -1,0 +1,99 @@
+"""Space comes back: the file stays near what it is needed for, in a day's load and after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from heliograph.broker.broker import LocalBroker
+from heliograph.broker.clock import SimulatedClock
+from heliograph.engine.message import Draft
+from heliograph.engine.settings import SECOND_NS, TopicSettings
+from heliograph.store.inspection import stats
+from heliograph.store.sqlite import SqliteStore
+from heliograph.store.verification import check
+
+MINUTE = 60
+HOUR = 60 * MINUTE
+MIB = 1024 * 1024
+
+
+def load(broker: LocalBroker, topic: str, subscription: str, count: int, size_bytes: int) -> None:
+    """Publish `count` messages and acknowledge as many."""
+    for _ in range(0, count, 100):
+        broker.publish(topic, [Draft(b"x" * size_bytes)] * 100)
+        deliveries = broker.pull(subscription, 100).result()
+        broker.acknowledge(subscription, [delivery.ack_id for delivery in deliveries])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the writer thread does by itself."""
+    pause = threading.Event()
+    for _ in range(1_000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it never happened")
+
+
+def test_the_file_stays_within_twice_its_live_data_through_a_day_of_load(tmp_path: Path) -> None:
+    """One topic keeps six hours, the other nothing that is acknowledged; together 250 MB go through in a day."""
+    clock = SimulatedClock()
+    store = SqliteStore(tmp_path, durability="none", trim_delay_seconds=0.01)
+    broker = LocalBroker(store, clock, memory_budget_bytes=8 * MIB)
+    broker.create_topic("kept", TopicSettings(message_retention_ns=6 * HOUR * SECOND_NS))
+    broker.create_topic("passing")
+    broker.create_subscription("kept-reader", "kept")
+    broker.create_subscription("passing-reader", "passing")
+    ratios = []
+    for minute in range(0, 24 * 60, 10):
+        load(broker, "kept", "kept-reader", 300, 4_000)
+        load(broker, "passing", "passing-reader", 300, 2_000)
+        clock.advance(10 * MINUTE)
+        if minute % 120 == 110 and minute > 6 * 60:
+            store.append(()).wait()
+            found = stats(tmp_path)
+            ratios.append((found.file_bytes + found.log_bytes) / found.message_bytes)
+    assert len(ratios) == 9
+    assert max(ratios) <= 2, ratios
+    broker.close()
+    report = check(tmp_path)
+    assert (report.is_sound, report.messages <= 6 * 1_800 + 300) == (True, True)
+
+
+def test_what_is_past_its_retention_leaves_the_file_while_nobody_calls(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+    store = SqliteStore(tmp_path, durability="none", trim_delay_seconds=0.01)
+    broker = LocalBroker(store, clock, memory_budget_bytes=8 * MIB)
+    broker.create_topic("t", TopicSettings(message_retention_ns=HOUR * SECOND_NS))
+    broker.create_subscription("s", "t")
+    load(broker, "t", "s", 10_000, 4_000)
+    store.append(()).wait()
+    clock.advance(59 * MINUTE)
+    assert stats(tmp_path).message_bytes > 40_000_000
+    clock.advance(2 * MINUTE)
+    until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6 * MIB)
+    assert broker.log_bounds("t") == (1, 0)
+    broker.close()
+
+
+def test_traffic_goes_on_while_much_is_trimmed(tmp_path: Path) -> None:
+    """Trimming shares its commits with publishing, in small pieces."""
+    clock = SimulatedClock()
+    store = SqliteStore(tmp_path, durability="none", trim_delay_seconds=0.01)
+    broker = LocalBroker(store, clock, memory_budget_bytes=8 * MIB)
+    broker.create_topic("old")
+    broker.create_subscription("s", "old")
+    for _ in range(2_000):
+        broker.publish("old", [Draft(b"x" * 100)] * 100)
+    broker.delete_subscription("s").result()
+    broker.create_topic("new")
+    broker.create_subscription("fresh", "new")
+    clock.advance(MINUTE + 1)
+    for _ in range(200):
+        load(broker, "new", "fresh", 100, 100)
+    assert broker.statistics("fresh").totals.acknowledged == 20_000
+    until(lambda: [topic.messages for topic in stats(tmp_path).topics] == [0, 20_000])
+    broker.close()
+    assert check(tmp_path).is_sound
