@@ -20,6 +20,8 @@ from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watc
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.failure import Settled
+from heliograph.engine.limits import check_settings
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import (
     SUBSCRIPTION_DEFAULTS,
@@ -278,6 +280,7 @@ class LocalBroker:
                 if existing.settings != settings:
                     raise QueueExists(f"Queue already exists with other settings: {name}")
                 return Reply(_subscription_info(existing), self._commit)
+            check_settings(settings)  # before there is a topic, which would stay without its subscription
             self._engine.create_topic(resource, TopicSettings(), now_ns)
             info = _subscription_info(self._engine.create_subscription(resource, resource, settings, now_ns))
             self._topic_exists_now(resource)
@@ -373,21 +376,24 @@ class LocalBroker:
             lambda now_ns: self._engine.modify_ack_deadline(subscription, ack_ids, ack_deadline_ns, now_ns),
         )
 
+    def nack(self, subscription: str, ack_ids: Sequence[str]) -> Reply[Settled]:
+        return self._settle(subscription, lambda now_ns: self._engine.nack(subscription, ack_ids, now_ns))
+
     def release(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         return self._settle(subscription, lambda now_ns: self._engine.release(subscription, ack_ids, now_ns))
 
     def reject(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         return self._settle(subscription, lambda now_ns: self._engine.reject(subscription, ack_ids, now_ns))
 
-    def _settle(self, name: str, operation: Callable[[int], list[str]]) -> Reply[list[str]]:
+    def _settle(self, name: str, operation: Callable[[int], T]) -> Reply[T]:
         with self._lock:
-            stale = operation(self._now_ns())
+            settled = operation(self._now_ns())
             commit, woken = self._finish_operation()
             settings = self._engine.subscription(name).settings
         _wake(woken)
         # losing the acknowledgement of a plain subscription in a crash means a redelivery, which at-least-once allows
         must_be_durable = settings.enable_exactly_once_delivery or settings.prioritised
-        return Reply(stale, commit if must_be_durable else COMMITTED)
+        return Reply(settled, commit if must_be_durable else COMMITTED)
 
     def subscription_of(self, ack_id: str) -> str:
         with self._lock:
@@ -419,8 +425,10 @@ class LocalBroker:
         _wake(woken)
         return Reply(purged, commit)
 
-    def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
-        return self._ask(lambda now_ns: self._engine.dead_letters(subscription, now_ns))
+    def dead_letters(
+        self, subscription: str, *, offset: int = 0, limit: int | None = None
+    ) -> list[tuple[DeadLetter, Message]]:
+        return self._ask(lambda now_ns: self._engine.dead_letters(subscription, now_ns, offset=offset, limit=limit))
 
     def retry_dead_letters(self, subscription: str, message_ids: Sequence[str] | None = None) -> Reply[int]:
         with self._lock:
