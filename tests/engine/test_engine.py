@@ -10,7 +10,14 @@ from heliograph.engine.facts import Fact
 from heliograph.engine.message import Delivery, Draft, Extras
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings, TopicSettings
-from heliograph.errors import InvalidAckId, InvalidArgument, QueueFull, SubscriptionNotFound, TopicNotFound
+from heliograph.errors import (
+    InvalidAckId,
+    InvalidArgument,
+    InvalidPriority,
+    QueueFull,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 
 
 class Bench:
@@ -252,6 +259,16 @@ def test_a_message_is_given_up_after_exactly_its_delivery_attempts() -> None:
     assert bench.pull() == []
     ((letter, message),) = bench.engine.dead_letters("s", bench.now_ns)
     assert (letter.reason, letter.failures, message.data) == (DeadLetterReason.MAX_RETRIES_EXCEEDED, 5, b"a")
+
+
+@pytest.mark.parametrize("priority", [-1, 10])
+def test_a_priority_outside_0_to_9_is_an_invalid_priority_and_changes_nothing(priority: int) -> None:
+    bench = Bench()
+    with pytest.raises(InvalidPriority):
+        bench.publish("a", priority=priority)
+    with pytest.raises(InvalidPriority):
+        bench.subscribe("other", default_priority=priority)
+    assert (bench.payloads(), list(bench.engine.subscriptions)) == ([], ["s"])
 
 
 def test_a_nack_tells_which_messages_it_gave_up_and_which_ids_were_not_current() -> None:
