@@ -21,6 +21,7 @@ from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watc
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.failure import Settled
 from heliograph.engine.limits import check_settings
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import (
@@ -392,21 +393,24 @@ class LocalBroker:
             lambda now_ns: self._engine.modify_ack_deadline(subscription, ack_ids, ack_deadline_ns, now_ns),
         )
 
+    def nack(self, subscription: str, ack_ids: Sequence[str]) -> Reply[Settled]:
+        return self._settle(subscription, lambda now_ns: self._engine.nack(subscription, ack_ids, now_ns))
+
     def release(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         return self._settle(subscription, lambda now_ns: self._engine.release(subscription, ack_ids, now_ns))
 
     def reject(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         return self._settle(subscription, lambda now_ns: self._engine.reject(subscription, ack_ids, now_ns))
 
-    def _settle(self, name: str, operation: Callable[[int], list[str]]) -> Reply[list[str]]:
+    def _settle(self, name: str, operation: Callable[[int], T]) -> Reply[T]:
         with self._lock:
-            stale = operation(self._now_ns())
+            settled = operation(self._now_ns())
             commit, woken = self._finish_operation()
             settings = self._engine.subscription(name).settings
         wake(woken)
         # losing the acknowledgement of a plain subscription in a crash means a redelivery, which at-least-once allows
         must_be_durable = settings.enable_exactly_once_delivery or settings.prioritised
-        return Reply(stale, commit if must_be_durable else COMMITTED)
+        return Reply(settled, commit if must_be_durable else COMMITTED)
 
     def subscription_of(self, ack_id: str) -> str:
         with self._lock:
@@ -438,8 +442,10 @@ class LocalBroker:
         wake(woken)
         return Reply(purged, commit)
 
-    def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
-        return self._ask(lambda now_ns: self._engine.dead_letters(subscription, now_ns))
+    def dead_letters(
+        self, subscription: str, *, offset: int = 0, limit: int | None = None
+    ) -> list[tuple[DeadLetter, Message]]:
+        return self._ask(lambda now_ns: self._engine.dead_letters(subscription, now_ns, offset=offset, limit=limit))
 
     def retry_dead_letters(self, subscription: str, message_ids: Sequence[str] | None = None) -> Reply[int]:
         with self._lock:

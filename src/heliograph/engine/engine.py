@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from heliograph.engine import facts as f
 from heliograph.engine.capacity import fitting, has_room_again, within
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import ReturnCause
-from heliograph.engine.failure import facts_of_failure
+from heliograph.engine.failure import Settled, facts_of_failure
 from heliograph.engine.leases import make_ack_id, parse_ack_ids
 from heliograph.engine.limits import check_ack_deadline, check_draft, check_settings, check_text
 from heliograph.engine.message import (
@@ -26,6 +27,7 @@ from heliograph.engine.message import (
     Delivery,
     Draft,
     Message,
+    message_id,
     size_bytes,
     split_message_id,
 )
@@ -428,14 +430,20 @@ class Engine(State):
         """The leases now end at `now_ns + ack_deadline_ns`; 0 gives the messages back as failed. Returns and raises as
         `acknowledge`, and InvalidArgument."""
         check_ack_deadline(ack_deadline_ns)
+        if ack_deadline_ns == 0:
+            return self.nack(subscription_name, ack_ids, now_ns).stale
         subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
-        if sequences and ack_deadline_ns == 0:
-            self._fail(subscription, sequences, ReturnCause.NACKED, now_ns)
-        elif sequences:
+        if sequences:
             for lease_number, group in _by_lease_number(subscription, sequences).items():
                 self._record(f.LeasesExtended(subscription.name, lease_number, group, now_ns + ack_deadline_ns))
         self._schedule(subscription)
         return stale
+
+    def nack(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> Settled:
+        """Given back as failed: to wait again, or to be given up. Raises as `acknowledge`."""
+        subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
+        dead = self._fail(subscription, sequences, ReturnCause.NACKED, now_ns) if sequences else []
+        return Settled(stale, [message_id(subscription.topic.number, sequence) for sequence in dead])
 
     def release(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> list[str]:
         """Back to their place at once, not counted as a failure. Returns and raises as `acknowledge`."""
@@ -455,11 +463,15 @@ class Engine(State):
         self._schedule_following(subscription)
         return stale
 
-    def _fail(self, subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> None:
-        """Leased messages come back: to wait again, after their backoff, or to be given up."""
+    def _fail(self, subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> list[int]:
+        """Leased messages come back: to wait again, after their backoff, or to be given up. Returns those given up."""
+        dead: list[int] = []
         for fact in facts_of_failure(subscription, sequences, cause, now_ns):
             self._record(fact)
+            if isinstance(fact, f.MessagesDeadLettered):
+                dead += fact.sequences
         self._schedule(subscription)
+        return dead
 
     # ── by message id: queues ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -502,11 +514,16 @@ class Engine(State):
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def dead_letters(self, subscription_name: str, now_ns: int) -> list[tuple[DeadLetter, Message]]:
-        """Those that the subscription keeps, oldest first. Raises: SubscriptionNotFound."""
+    def dead_letters(
+        self, subscription_name: str, now_ns: int, *, offset: int = 0, limit: int | None = None
+    ) -> list[tuple[DeadLetter, Message]]:
+        """Those that the subscription keeps, oldest first: after the first `offset`, up to `limit`; None = all.
+        Raises: SubscriptionNotFound."""
         subscription = self.subscription(subscription_name)
         self.tick(now_ns)
-        return [(letter, subscription.topic.log[letter.sequence]) for letter in subscription.dead.values()]
+        letters = list(islice(subscription.dead.values(), offset, None if limit is None else offset + limit))
+        messages = subscription.topic.log.select([letter.sequence for letter in letters])
+        return list(zip(letters, messages, strict=True))
 
     def forwarded(self, subscription_name: str, sequences: Sequence[int]) -> None:
         """These are durable in their dead letter topic."""

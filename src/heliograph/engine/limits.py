@@ -9,7 +9,7 @@ import msgspec
 
 from heliograph.engine.message import Draft, Extras, size_bytes
 from heliograph.engine.settings import SECOND_NS, SubscriptionSettings, TopicSettings
-from heliograph.errors import InvalidArgument, MessageTooLarge
+from heliograph.errors import InvalidArgument, InvalidPriority, MessageTooLarge
 
 MIB = 1024 * 1024
 
@@ -30,7 +30,8 @@ def check_draft(draft: Draft) -> None:
 
     Raises:
         MessageTooLarge: above 10 MB in all.
-        InvalidArgument: its attributes, ordering key or priority break a bound.
+        InvalidPriority: it is not 0 to 9.
+        InvalidArgument: its attributes, ordering key or times break a bound.
     """
     if draft.attributes:
         _check_attributes(draft.attributes)
@@ -39,14 +40,23 @@ def check_draft(draft: Draft) -> None:
         raise MessageTooLarge("Message size exceeds maximum of 10MB")
     if len(draft.ordering_key.encode()) > ORDERING_KEY_BYTES_MAX:
         raise InvalidArgument(f"Ordering key exceeds {ORDERING_KEY_BYTES_MAX} bytes")
-    if draft.extras is not None and not 0 <= draft.extras.priority <= PRIORITY_MAX:
-        raise InvalidArgument(f"Priority must be 0 to {PRIORITY_MAX}, not {draft.extras.priority}")
     _check_instant(draft.publish_time_ns, "Publish time")
     if draft.extras is not None:
         _check_extras(draft.extras)
 
 
+def check_priority(priority: int) -> None:
+    """Refuse a priority that there is no band for; nothing is clamped.
+
+    Raises:
+        InvalidPriority: not 0 to 9.
+    """
+    if not 0 <= priority <= PRIORITY_MAX:
+        raise InvalidPriority(f"Priority must be 0 to {PRIORITY_MAX}, not {priority}")
+
+
 def _check_extras(extras: Extras) -> None:
+    check_priority(extras.priority)
     _check_instant(extras.available_at_ns, "Delivery time")
     _check_instant(extras.expires_at_ns, "Expiry time")
     check_text(extras.content_type, "Content type")
@@ -73,10 +83,12 @@ def check_settings(settings: TopicSettings | SubscriptionSettings) -> None:
     """Refuse what no store could keep, since a journal that cannot be written stops the broker.
 
     Raises:
+        InvalidPriority: the default priority is not 0 to 9.
         InvalidArgument: a number is negative or too large, or a text is no text.
     """
     if isinstance(settings, SubscriptionSettings):
         check_ack_deadline(settings.ack_deadline_ns)
+        check_priority(settings.default_priority)
     for value in _leaves(msgspec.to_builtins(settings)):
         if isinstance(value, str):
             check_text(value, "A setting")
