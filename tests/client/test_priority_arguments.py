@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.client.options import RetryPolicy, SubscriptionOptions, settings_of
 from heliograph.client.priority import PriorityMessage, PriorityPubSub
 from heliograph.errors import (
     InvalidArgument,
@@ -141,7 +142,6 @@ def test_a_callback_is_a_plain_function(pubsub: PriorityPubSub, callback: Any) -
         {"ack_deadline_seconds": 601},
         {"ack_deadline_seconds": float("nan")},
         {"ack_deadline_seconds": "30"},
-        {"retry_policy": {"minimum_backoff": 2}},
         {"retry_policy": {"minimum_backoff": 2, "maximum_backoff": 1}},
         {"retry_policy": {"minimum_backoff": -1, "maximum_backoff": 1}},
         {"retry_policy": {"minimum_backoff": 1, "maximum_backoff": 601}},
@@ -177,14 +177,20 @@ def test_wrong_arguments_of_subscribe_and_acknowledge_are_refused(pubsub: Priori
 
 
 def test_the_specs_spelling_of_the_retry_policy_and_an_object_are_as_good(world: World) -> None:
-    class Policy:
-        minimum_backoff = 1.5
-        maximum_backoff = 3
-
-    for policy in ({"minimumBackoff": 1.5, "maximumBackoff": 3}, Policy()):
+    for policy in (
+        {"minimumBackoff": 1.5, "maximumBackoff": 3},
+        RetryPolicy(minimum_backoff=1.5, maximum_backoff=3),
+    ):
         settings = world.open(retry_policy=policy).broker.settings.retry_policy
         assert settings is not None
         assert (settings.minimum_backoff_ns, settings.maximum_backoff_ns) == (1_500_000_000, 3_000_000_000)
+
+
+@pytest.mark.parametrize("policy", [{}, {"minimum_backoff": 1}, {"maximumBackoff": 20}])
+def test_a_mapping_is_the_same_retry_policy_here_as_for_a_subscription(world: World, policy: dict[str, Any]) -> None:
+    here = PriorityPubSub(retry_policy=policy, broker=world.broker).broker.settings.retry_policy
+    there = settings_of(SubscriptionOptions(retry_policy=policy), with_flow_control=False).retry_policy
+    assert here == there
 
 
 def test_a_message_that_another_door_put_there_and_is_no_json_becomes_a_dead_letter(pubsub: PriorityPubSub) -> None:
