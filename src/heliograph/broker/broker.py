@@ -111,8 +111,7 @@ class LocalBroker:
             InvalidArgument: `data_dir` is no path, or there is no such durability.
             StoreRefused: the directory cannot be used; it is left untouched.
         """
-        if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
-            raise InvalidArgument(f"data_dir must be the path of a directory, not {data_dir!r}")
+        _check_path(data_dir)
         if durability not in get_args(Durability):
             raise InvalidArgument(f"durability must be one of {', '.join(get_args(Durability))}, not {durability!r}")
         store = SqliteStore(data_dir, durability=durability)
@@ -504,6 +503,11 @@ class LocalBroker:
         self._timer.close()
         _wake(woken)
         self._store.close()
+
+
+def _check_path(data_dir: object) -> None:
+    if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
+        raise InvalidArgument(f"data_dir must be the path of a directory, not {data_dir!r}")
 
 
 def _wake(watches: Sequence[SubscriptionWatch]) -> None:
