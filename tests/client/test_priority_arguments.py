@@ -10,6 +10,8 @@ import pytest
 from heliograph.broker.broker import LocalBroker
 from heliograph.client.options import RetryPolicy, SubscriptionOptions, settings_of
 from heliograph.client.priority import PriorityMessage, PriorityPubSub
+from heliograph.engine.message import Draft
+from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import (
     InvalidArgument,
     InvalidPriority,
@@ -194,8 +196,6 @@ def test_a_mapping_is_the_same_retry_policy_here_as_for_a_subscription(world: Wo
 
 
 def test_a_message_that_another_door_put_there_and_is_no_json_becomes_a_dead_letter(pubsub: PriorityPubSub) -> None:
-    from heliograph.engine.message import Draft
-
     inbox = Inbox()
     pubsub.subscribe("orders", inbox)
     pubsub.broker.backing.publish(pubsub.broker.routing.queue("orders").resource, [Draft(b"{no json")])
@@ -203,3 +203,13 @@ def test_a_message_that_another_door_put_there_and_is_no_json_becomes_a_dead_let
     assert pubsub.join(SECONDS)
     assert inbox.values == ["fine"]
     assert [letter.message for letter in pubsub.dead_letters("orders")] == [b"{no json"]
+
+
+def test_a_message_of_another_door_without_a_priority_has_the_default_of_its_queue(world: World) -> None:
+    for name, default in (("low", 0), ("high", 9)):
+        settings = SubscriptionSettings(prioritised=True, default_priority=default)
+        world.broker.create_queue(f"priority/{name}", settings).result()
+        world.broker.publish(f"queues/priority/{name}", [Draft(b'"theirs"')]).result()
+    pubsub = world.open()
+    found = [pubsub.broker.dequeue(name) for name in ("low", "high")]
+    assert [message.priority for message in found if message is not None] == [3, 1]

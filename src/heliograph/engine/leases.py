@@ -21,13 +21,11 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     Args:
         number: of the hand-out; with the sequence it makes the ack id, so an ack id names one delivery.
         deadline_ns: when it ends.
-        leased_ns: when it was handed out.
         consumer: who holds it; "" = unnamed.
     """
 
     number: int
     deadline_ns: int
-    leased_ns: int
     consumer: str
 
 
@@ -57,7 +55,7 @@ class Leases:
     def extend(self, sequences: Sequence[int], deadline_ns: int) -> None:
         """Move the deadline of messages of one hand-out."""
         old = self.by_sequence[sequences[0]]
-        lease = Lease(old.number, deadline_ns, old.leased_ns, old.consumer)
+        lease = Lease(old.number, deadline_ns, old.consumer)
         self.by_sequence.update(dict.fromkeys(sequences, lease))
         self._push(sequences, lease)
 

@@ -75,11 +75,6 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defau
     ordering_key: str = ""
     extras: Extras | None = None
 
-    @property
-    def priority(self) -> int:
-        """0-9, 9 is delivered first."""
-        return 0 if self.extras is None else self.extras.priority
-
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One hand-out of a message to a consumer.
@@ -109,6 +104,11 @@ def split_message_id(message_id: str) -> tuple[int, int]:
     if not (message_id.isascii() and message_id.isdigit()) or len(message_id) > 30:
         return 0, 0
     return divmod(int(message_id), SEQUENCES_PER_TOPIC)
+
+
+def priority_of(message: Message, default: int) -> int:
+    """Its priority, 0-9; without `Extras` it is the default of the subscription that asks."""
+    return default if message.extras is None else message.extras.priority
 
 
 def total_bytes(messages: Sequence[Message]) -> int:
