@@ -20,7 +20,7 @@ from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import ReturnCause
 from heliograph.engine.failure import facts_of_failure
 from heliograph.engine.leases import make_ack_id, parse_ack_ids
-from heliograph.engine.limits import check_ack_deadline, check_draft, check_settings, check_text
+from heliograph.engine.limits import check_ack_deadline, check_drafts, check_settings, check_text
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
@@ -42,9 +42,6 @@ from heliograph.errors import (
     MessageNotFound,
     QueueFull,
 )
-
-# Up to this size a message without attributes or key cannot break any limit, and needs no check.
-_SURELY_SMALL_BYTES = 1024 * 1024
 
 
 class Engine(State):
@@ -187,15 +184,7 @@ class Engine(State):
             QueueFull: a subscription whose capacity refuses has no room for all of them.
         """
         topic = self.topic(topic_name)
-        for draft in drafts:
-            if (
-                draft.attributes
-                or draft.ordering_key
-                or draft.extras is not None
-                or draft.publish_time_ns
-                or len(draft.data) > _SURELY_SMALL_BYTES
-            ):
-                check_draft(draft)
+        check_drafts(drafts)
         self.tick(now_ns)
         if not drafts:
             return []
