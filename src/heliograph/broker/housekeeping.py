@@ -7,8 +7,9 @@ import time
 
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
+from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import HeliographError
-from heliograph.store.protocol import NEVER_NS, Store
+from heliograph.store.protocol import Store
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ import msgspec
 
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Message
+from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import Unavailable
-from heliograph.store.protocol import COMMITTED, NEVER_NS, Commit, Durability
+from heliograph.store.protocol import COMMITTED, Commit, Durability
 
 _READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of them at a time
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+from heliograph.engine.settings import NEVER_NS
 
 _log = logging.getLogger(__name__)
 
@@ -68,8 +69,6 @@ class Commit:
             except Exception:
                 _log.exception("a callback of a commit failed")
 
-
-NEVER_NS = 2**63 - 1  # an instant after all others
 
 COMMITTED = Commit()
 COMMITTED.finish()

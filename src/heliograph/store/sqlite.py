@@ -10,11 +10,12 @@ from pathlib import Path
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import StoreRefused
 from heliograph.store.directory import FILE_NAME, damaged, take
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
-from heliograph.store.protocol import NEVER_NS, Commit, Durability
+from heliograph.store.protocol import Commit, Durability
 from heliograph.store.sqlite_file import Connect, Writer, open_reader
 from heliograph.store.sqlite_reader import (
     DAMAGE,

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
-from heliograph.store.protocol import NEVER_NS, Commit, Durability, Store
+from heliograph.engine.settings import NEVER_NS
+from heliograph.store.protocol import Commit, Durability, Store
 
 
 class FaultyStore:
