@@ -11,7 +11,7 @@ from benchmarks.harness import Figures, Load, Scale
 from benchmarks.scenarios import suite
 from heliograph import LocalBroker, PubSub
 from heliograph.client.options import SubscriptionOptions, settings_of
-from heliograph.engine.message import Draft, Extras
+from heliograph.engine.message import Draft, Extras, size_bytes
 from heliograph.engine.settings import SubscriptionSettings
 
 TOPICS = 10_000
@@ -49,10 +49,10 @@ def memory_waiting(scale: Scale, *, subscription: str, payload_bytes: int) -> It
     def run() -> Figures:
         broker = _broker(subscription)
         before = _traced_bytes()
-        _publish(broker, subscription, operations, payload_bytes)
-        size = (_traced_bytes() - before) / operations
+        content_bytes = _publish(broker, subscription, operations, payload_bytes)
+        size = (_traced_bytes() - before - content_bytes) / operations
         broker.close()
-        return {"bytes": size - payload_bytes}
+        return {"bytes": size}
 
     yield from _traced(Load(run, operations))
 
@@ -82,9 +82,14 @@ def _broker(subscription: str) -> LocalBroker:
     return broker
 
 
-def _publish(broker: LocalBroker, subscription: str, count: int, payload_bytes: int) -> None:
+def _publish(broker: LocalBroker, subscription: str, count: int, payload_bytes: int) -> int:
+    """Returns the bytes of what was published, keys among it."""
+    content_bytes = 0
     for start in range(0, count, BATCH):
-        broker.publish("t", [_draft(subscription, number, payload_bytes) for number in range(start, start + BATCH)])
+        drafts = [_draft(subscription, number, payload_bytes) for number in range(start, start + BATCH)]
+        broker.publish("t", drafts).result()
+        content_bytes += sum([size_bytes(draft) for draft in drafts])
+    return content_bytes
 
 
 def _draft(subscription: str, number: int, payload_bytes: int) -> Draft:
