@@ -8,7 +8,7 @@ from heliograph.engine.dead_letter import DeadLetterPolicy, DeadLetterReason
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Draft
 from heliograph.engine.retry import RetryPolicy
-from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings, TopicSettings
+from heliograph.engine.settings import SECOND_NS, Capacity, TopicSettings
 from heliograph.errors import (
     InvalidAckId,
     InvalidArgument,

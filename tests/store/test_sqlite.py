@@ -440,7 +440,7 @@ def test_free_space_is_given_back_while_the_store_is_open(tmp_path: Path) -> Non
     for start in range(0, 300, 10):
         put(store, MessagesPublished("t1", 1, large[start : start + 10]))
     store.trim(1, 301)
-    _until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
+    until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
     store.close()
 
 
@@ -451,7 +451,7 @@ def test_space_left_free_by_a_store_that_was_closed_is_given_back_by_the_next(tm
     edit(tmp_path / "heliograph.db", "UPDATE messages SET body = zeroblob(10)")
     again = SqliteStore(tmp_path, durability="none", trim_delay_seconds=0.0)
     put(again, acknowledged(1))
-    _until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
+    until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
     again.close()
 
 

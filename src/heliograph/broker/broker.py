@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar, get_args
 
 from heliograph.broker.clock import Clock, SystemClock
 from heliograph.broker.forwarding import dead_letter_draft
-from heliograph.broker.housekeeping import Housekeeping
+from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES, Housekeeping
 from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watch
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches, wake
@@ -36,13 +37,15 @@ from heliograph.engine.topic import Topic
 from heliograph.errors import (
     HeliographError,
     InvalidAckId,
+    InvalidArgument,
     QueueExists,
     QueueNotFound,
     SubscriptionNotFound,
     Unavailable,
 )
 from heliograph.store.memory import MemoryStore
-from heliograph.store.protocol import COMMITTED, Commit, Store
+from heliograph.store.protocol import COMMITTED, Commit, Durability, Store
+from heliograph.store.sqlite import SqliteStore
 
 _log = logging.getLogger("heliograph")
 
@@ -93,6 +96,34 @@ class LocalBroker:
             raise
         self._timer = self._clock.timer(self._tick)
         self._finish_operation()
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: str | os.PathLike[str],
+        *,
+        clock: Clock | None = None,
+        durability: Durability = "full",
+        memory_budget_bytes: int | None = MEMORY_BUDGET_BYTES,
+    ) -> Self:
+        """A broker that keeps everything in a directory, and goes on from what is there.
+
+        Args:
+            data_dir: the directory; made if missing, with its parents.
+            clock: None = the machine's.
+            durability: what an answer survives: "full" = a killed process and a power cut, "process" = a killed
+                process, "none" = a killed process, but a power cut may destroy the file.
+            memory_budget_bytes: how many bytes of messages may stay in memory; None = all stay.
+
+        Raises:
+            InvalidArgument: `data_dir` is no path, or there is no such durability.
+            StoreRefused: the directory cannot be used; it is left untouched.
+        """
+        _check_path(data_dir)
+        if durability not in get_args(Durability):
+            raise InvalidArgument(f"durability must be one of {', '.join(get_args(Durability))}, not {durability!r}")
+        store = SqliteStore(data_dir, durability=durability)
+        return cls(store, clock, memory_budget_bytes=memory_budget_bytes)
 
     # ── how every operation ends ────────────────────────────────────────────────────────────────────────────────────
 
@@ -501,6 +532,11 @@ class LocalBroker:
         self._timer.close()
         wake(woken)
         self._store.close()
+
+
+def _check_path(data_dir: object) -> None:
+    if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
+        raise InvalidArgument(f"data_dir must be the path of a directory, not {data_dir!r}")
 
 
 def _topic_info(topic: Topic) -> TopicInfo:

@@ -115,7 +115,7 @@ class Broker(Protocol):
         """Lease up to `max_messages`, at once, perhaps none. The first may be larger than `max_bytes` (0 = no bound),
         unless `oversized_first` is False; `ack_deadline_ns` 0 = the subscription's. A `consumer` is bound by the
         subscription's prefetch.
-        Raises: SubscriptionNotFound, SubscriptionDetached (only where nothing is left to deliver)."""
+        Raises: SubscriptionNotFound, InvalidArgument."""
 
     def watch(self, subscription: str, callback: Callable[[], None]) -> Watch:
         """Call `callback()` whenever the subscription may have messages to pull, or is deleted or detached; also once

@@ -20,14 +20,15 @@ from heliograph.engine.capacity import fitting, has_room_again, within
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import ReturnCause
 from heliograph.engine.failure import Settled, facts_of_failure
-from heliograph.engine.leases import make_ack_id, parse_ack_ids
-from heliograph.engine.limits import check_ack_deadline, check_draft, check_settings, check_text
+from heliograph.engine.leases import make_ack_ids, parse_ack_ids
+from heliograph.engine.limits import check_ack_deadline, check_drafts, check_settings, check_text
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
     Draft,
     Message,
     message_id,
+    shared_extras,
     size_bytes,
     split_message_id,
 )
@@ -54,8 +55,6 @@ from heliograph.errors import (
 
 # When a message that the store cannot read is due again.
 READ_AGAIN_NS = 1_000_000_000
-# Up to this size a message without attributes or key cannot break any limit, and needs no check.
-_SURELY_SMALL_BYTES = 1024 * 1024
 
 
 class Engine(State):
@@ -216,15 +215,7 @@ class Engine(State):
             QueueFull: a subscription whose capacity refuses has no room for all of them.
         """
         topic = self.topic(topic_name)
-        for draft in drafts:
-            if (
-                draft.attributes
-                or draft.ordering_key
-                or draft.extras is not None
-                or draft.publish_time_ns
-                or len(draft.data) > _SURELY_SMALL_BYTES
-            ):
-                check_draft(draft)
+        check_drafts(drafts)
         self.tick(now_ns)
         if not drafts:
             return []
@@ -242,7 +233,14 @@ class Engine(State):
     def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
         first = topic.log.next_sequence
         messages = [
-            Message(sequence, d.publish_time_ns or now_ns, d.data, d.attributes, d.ordering_key, d.extras)
+            Message(
+                sequence,
+                d.publish_time_ns or now_ns,
+                d.data,
+                d.attributes,
+                d.ordering_key,
+                None if d.extras is None else shared_extras(d.extras),
+            )
             for sequence, d in enumerate(drafts, first)
         ]
         self._record(f.MessagesPublished(topic.name, topic.number, messages))
@@ -323,11 +321,11 @@ class Engine(State):
             Delivery(
                 message,
                 str(base + message.sequence),
-                make_ack_id(number, message.sequence, lease_number),
+                ack_id,
                 failures.get(message.sequence, 0) + 1 if failures else 1,
                 deadline_ns,
             )
-            for message in messages
+            for message, ack_id in zip(messages, make_ack_ids(number, sequences, lease_number), strict=True)
         ]
 
     def _select(
@@ -367,7 +365,7 @@ class Engine(State):
             if expired:
                 self._expire(subscription, expired, now_ns)
             subscription.promote(now_ns)
-        self._schedule(subscription)
+            self._schedule(subscription)
 
     def outstanding(self, subscription: Subscription, consumer: str) -> int:
         """How many messages a named consumer holds."""
@@ -487,7 +485,8 @@ class Engine(State):
         lease = subscription.leases.by_sequence.get(sequence)
         if lease is None or topic_number != subscription.topic.number:
             raise MessageNotFound(id_of_message)
-        return make_ack_id(subscription.number, sequence, lease.number)
+        (ack_id,) = make_ack_ids(subscription.number, [sequence], lease.number)
+        return ack_id
 
     def position(self, subscription: Subscription, priority: int) -> int:
         """Ready messages of equal or higher priority."""

@@ -16,7 +16,7 @@ from heliograph.engine.facts import LeasesRestored, ReturnCause, SubscriptionRes
 from heliograph.engine.leases import Lease, Leases
 from heliograph.engine.limits import PRIORITY_MAX
 from heliograph.engine.log import PAGE_MESSAGES
-from heliograph.engine.message import Message, size_bytes, total_bytes
+from heliograph.engine.message import Message, priority_of, size_bytes, total_bytes
 from heliograph.engine.ordering import OrderingKeys
 from heliograph.engine.ranges import from_runs, to_runs
 from heliograph.engine.schedule import Schedule
@@ -119,7 +119,7 @@ class Subscription:
         """Its band here."""
         if not self.settings.prioritised:
             return 0
-        return self.settings.default_priority if message.extras is None else message.extras.priority
+        return priority_of(message, self.settings.default_priority)
 
     # ── loading from the log ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -250,7 +250,7 @@ class Subscription:
 
     # ── the moves ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def lease(self, sequences: Sequence[int], lease: Lease) -> list[Message]:
+    def lease(self, sequences: Sequence[int], lease: Lease, leased_ns: int) -> list[Message]:
         """MessagesLeased. Returns the messages."""
         if sequences[-1] >= self.next_sequence or max(sequences) >= self.next_sequence:
             self.load(max(sequences))
@@ -261,10 +261,10 @@ class Subscription:
         self.lease_number = lease.number
         self.leases.grant(sequences, lease)
         self.outstanding_bytes += total_bytes(messages)
-        self._count_hand_out(messages, lease.leased_ns)
+        self._count_hand_out(messages, leased_ns)
         return messages
 
-    def _count_hand_out(self, messages: Sequence[Message], now_ns: int) -> None:
+    def _count_hand_out(self, messages: Sequence[Message], leased_ns: int) -> None:
         totals, failures = self.totals, self.failures
         totals.delivered += len(messages)
         if failures:
@@ -275,7 +275,7 @@ class Subscription:
         if 0 in published_ns:  # trimmed before this recovery, see `Totals`
             published_ns = [instant_ns for instant_ns in published_ns if instant_ns]
         totals.first_deliveries += len(published_ns)
-        totals.wait_ns += now_ns * len(published_ns) - sum(published_ns)
+        totals.wait_ns += leased_ns * len(published_ns) - sum(published_ns)
 
     def _take_waiting(self, message: Message) -> None:
         if self._delayed is None or not self._delayed.remove(message.sequence):
@@ -427,9 +427,7 @@ class Subscription:
             delayed=self._delayed.instants() if self._delayed is not None else {},
             expires=self._expires.instants() if self._expires is not None else {},
             leases=[
-                LeasesRestored(
-                    lease.number, lease.deadline_ns, lease.leased_ns, lease.consumer, to_runs(sorted(sequences))
-                )
+                LeasesRestored(lease.number, lease.deadline_ns, lease.consumer, to_runs(sorted(sequences)))
                 for lease, sequences in groups.values()
             ],
             failures=dict(self.failures),
@@ -464,7 +462,7 @@ class Subscription:
         for sequence, instant_ns in state.expires.items():
             self._expire_at(sequence, instant_ns)
         for group in state.leases:
-            lease = Lease(group.number, group.deadline_ns, group.leased_ns, group.consumer)
+            lease = Lease(group.number, group.deadline_ns, group.consumer)
             self.leases.grant(list(from_runs(group.held)), lease)
         if self._keys is not None:
             self._restore_keys(self._keys, state)
