@@ -68,13 +68,12 @@ def engine_publish_priorities(scale: Scale, *, batch: int, payload_bytes: int) -
     """The engine alone: publish with mixed priorities into a queue that is empty."""
     drafts = _of_all_priorities(batch, payload_bytes)
     operations = scale.count(MESSAGES, multiple_of=batch)
-    engine = Engine()
+    engines: list[Engine] = []  # all are kept: none takes the memory that another left, as the deep one cannot either
 
     def prepare() -> None:
-        nonlocal engine
-        engine = _engine(PRIORITISED)
+        engines.append(_engine(PRIORITISED))
 
-    yield Load(lambda: _publish(engine, drafts, operations // batch), operations, prepare=prepare)
+    yield Load(lambda: _publish(engines[-1], drafts, operations // batch), operations, prepare=prepare)
 
 
 @suite.scenario(
