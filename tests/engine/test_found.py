@@ -473,3 +473,17 @@ def test_a_failed_timer_call_is_not_the_last() -> None:
             break
     timer.close()
     assert called.is_set()
+
+
+def test_a_broker_without_a_memory_budget_starts_from_a_checkpoint(tmp_path: Path) -> None:
+    """What a checkpoint tells of is in the store alone: the broker could not read it, and did not start."""
+    store = SqliteStore(tmp_path, durability="none")
+    broker = LocalBroker(store, SimulatedClock())
+    broker.create_topic("t")
+    broker.create_subscription("s", "t")
+    broker.publish("t", [Draft(b"a"), Draft(b"b")])
+    store.checkpoint(broker._engine.checkpoint())
+    broker.close()
+    again = LocalBroker(SqliteStore(tmp_path, durability="none"), SimulatedClock())
+    assert [delivery.message.data for delivery in again.pull("s", 10).result()] == [b"a", b"b"]
+    again.close()

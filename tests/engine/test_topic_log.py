@@ -152,3 +152,13 @@ def test_what_is_fetched_is_read_from_the_store_once_and_not_at_all_if_it_is_her
     log.fetch(range(1, 4 * PAGE_MESSAGES + 1))
     log.select(range(1, 4 * PAGE_MESSAGES + 1))
     assert durable.reads == sum(out) > 0
+
+
+def test_pages_that_came_and_went_are_not_remembered_for_ever() -> None:
+    """A broker that stays within its memory budget never sends a page out, and yet must not note all that ever were."""
+    durable, residency = Durable(), Residency()
+    log = TopicLog(durable.read, residency)
+    for _ in range(1_000):
+        log.release(durable.append(log, PAGE_MESSAGES))
+    assert residency.bytes == 0
+    assert len(residency._candidates) <= 64

@@ -193,10 +193,10 @@ class Traffic:
         done = [commit.done and commit.error is None for _, commit in self.store.appends]
         return done.index(False) if False in done else len(done)
 
-    def twin(self, appends: int) -> Engine:
-        """A broker that was never interrupted, after so many appends of the present store."""
+    def twin(self, appends: int, now_ns: int = 0) -> Engine:
+        """A broker that was never interrupted, after so many appends of the present store, at `now_ns`; 0 = now."""
         facts = [*self.before, *(fact for group, _ in self.store.appends[:appends] for fact in group)]
-        return recovered(stored(facts), self.clock.now_ns(), Engine())
+        return recovered(stored(facts), now_ns or self.clock.now_ns(), Engine())
 
     def expected(self, appends: int) -> dict[str, Any]:
         """What a recovery after so many appends must lead to."""

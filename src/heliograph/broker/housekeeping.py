@@ -10,7 +10,7 @@ from heliograph.engine.facts import SubscriptionRestored, TopicRestored
 from heliograph.engine.message import Message
 from heliograph.engine.retention import TrimPoint
 from heliograph.errors import HeliographError
-from heliograph.store.protocol import NEVER_NS, Store
+from heliograph.store.protocol import NEVER_NS, Commit, Store
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class Housekeeping:
         self._recovering = False
         self._trims: dict[int, TrimPoint] = {}  # what the store need not keep, by topic
         self._needed: dict[int, int] = {}  # where a topic held something at the last checkpoint: the lowest sequence
+        # also where nothing leaves memory: what a checkpoint tells of is in the store alone until it is asked for
         self.engine = Engine(self._read)
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
@@ -76,6 +77,14 @@ class Housekeeping:
             self._take_trims()
         if self._store.checkpoint_due:
             self._checkpoint()
+
+    def settle(self) -> Commit:
+        """All at once, whether it is due or not: the facts of a recovery, what may be trimmed, and a checkpoint."""
+        self._store.append(self.engine.take_facts())
+        commit = self._store.checkpoint(self.engine.checkpoint())
+        self._note_needed()
+        self._take_trims()
+        return commit
 
     def _checkpoint(self) -> None:
         began = time.perf_counter()

@@ -14,6 +14,7 @@ import typer
 from heliograph import __version__
 from heliograph.cli.failure import failure_of
 from heliograph.cli.serve import serve
+from heliograph.cli.store import store_app
 from heliograph.demo.run import demo
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(demo)
+app.add_typer(store_app, name="store")
 
 
 def _print_version(wanted: bool) -> None:

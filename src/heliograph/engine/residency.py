@@ -29,18 +29,18 @@ class Residency:
         """The page is complete."""
         self._add(log, page, size_bytes)
         self._candidates.append((log, page, self.fact_count))
+        self._prune()
 
     def brought_in(self, log: TopicLog, page: int, size_bytes: int) -> None:
         """The page was read from the store again: it is due now, so it goes last."""
         self._add(log, page, size_bytes)
         self._candidates.appendleft((log, page, 0))
+        self._prune()
 
     def _add(self, log: TopicLog, page: int, size_bytes: int) -> None:
         # it may have been counted before: brought in as the end of the log, and filled now
         self.bytes += size_bytes - self._sizes.get((id(log), page), 0)
         self._sizes[id(log), page] = size_bytes
-        if len(self._candidates) > 2 * len(self._sizes) + 64:
-            self._candidates = deque(entry for entry in self._candidates if (id(entry[0]), entry[1]) in self._sizes)
 
     def gone(self, log: TopicLog, page: int) -> None:
         """Nobody holds anything of the page any more."""
@@ -58,3 +58,9 @@ class Residency:
             elif log.send_out(page):
                 self.gone(log, page)
         self._candidates.extend(reversed(waiting))
+        self._prune()
+
+    def _prune(self) -> None:
+        """Drop pages that are gone when they are the majority."""
+        if len(self._candidates) > 2 * len(self._sizes) + 64:
+            self._candidates = deque(entry for entry in self._candidates if (id(entry[0]), entry[1]) in self._sizes)

@@ -134,7 +134,8 @@ class SqliteStore:
 
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""
-        return topic_numbers(self._readers)
+        with self._readers.lend() as connection:
+            return topic_numbers(connection)
 
     def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
         """See `Store.read_log`."""

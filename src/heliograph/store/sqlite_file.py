@@ -28,6 +28,7 @@ FORMAT_VERSION = 1
 
 PAGE_BYTES = 4096
 CHECKPOINT_PAGES = 4096  # of the write-ahead log before SQLite copies them into the file
+LOG_BYTES_MAX = 64 * 1024 * 1024  # it grows while somebody reads for long (a backup), and then shrinks to this
 CACHE_KIB = 8 * 1024  # of SQLite's page cache
 FREE_PAGES_MIN = 1024  # so many free pages, and
 FREE_SHARE = 4  # more than one in so many, before the file gives them back, so that it stays near its live data
@@ -73,10 +74,15 @@ def check_header(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
     if header[:16] != _MAGIC or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise StoreRefused(
-            f"{path} is not a Heliograph store, and was left as it is: choose another data directory, or move it away"
-        )
+        raise not_ours(path)
     _check_version(path, int.from_bytes(header[60:64], "big"))
+
+
+def not_ours(path: Path) -> StoreRefused:
+    """Some other file of that name."""
+    return StoreRefused(
+        f"{path} is not a Heliograph store, and was left as it is: choose another data directory, or move it away"
+    )
 
 
 def _check_version(path: Path, version: int) -> None:
@@ -93,8 +99,8 @@ def create(path: Path, connect: Connect) -> None:
     Raises:
         sqlite3.Error, OSError: it could not be made; nothing is left behind.
     """
-    unfinished = path.with_name(path.name + ".new")
-    _remove(unfinished)
+    unfinished = unfinished_path(path)
+    remove(unfinished)
     try:
         connection = connect(str(unfinished), isolation_level=None)
         try:
@@ -114,11 +120,17 @@ def create(path: Path, connect: Connect) -> None:
         sync(path.parent)
     except BaseException:
         with suppress(OSError):
-            _remove(unfinished)
+            remove(unfinished)
         raise
 
 
-def _remove(path: Path) -> None:
+def unfinished_path(path: Path) -> Path:
+    """Where a file is made that will be `path`."""
+    return path.with_name(path.name + ".new")
+
+
+def remove(path: Path) -> None:
+    """A file that is not needed, and what SQLite keeps beside it."""
     for suffix in ("", "-journal", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
@@ -214,8 +226,11 @@ class Writer:
     def _open(self) -> sqlite3.Connection:
         connection = self._connect(str(self._path), isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
         try:
+            # so it was made; but a compaction that was killed, or a copy made with other tools, has it otherwise
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
             connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
             connection.execute("PRAGMA secure_delete = OFF")  # some builds write zeros over all that is trimmed
             # Begin with an empty write-ahead log: what is left in it from before may never have reached the disk, and

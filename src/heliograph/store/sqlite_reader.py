@@ -108,6 +108,17 @@ def read_log(readers: Readers, topic_number: int, first: int, last: int) -> Iter
         first = rows[-1][1] + 1
 
 
+def read_messages(connection: sqlite3.Connection, topic_number: int, first: int, last: int) -> list[Message]:
+    """The same, all at once, from a connection that is not changed meanwhile. Raises: Damaged."""
+    messages: list[Message] = []
+    for row_first, row_last, checksum, body in connection.execute(_ROWS, (topic_number, first)):
+        if row_first > last:
+            break
+        decoded = decode_messages(row_first, row_last, checksum, body)
+        messages += decoded[max(first - row_first, 0) : last - row_first + 1]
+    return messages
+
+
 def _read_rows(
     connection: sqlite3.Connection, topic_number: int, first: int, last: int
 ) -> tuple[list[tuple[int, int, int, bytes]], bool]:
@@ -156,18 +167,17 @@ def first_kept(readers: Readers, topic_number: int, up_to: int, published_before
     return up_to if row is None else min(up_to, int(row[0]))
 
 
-def topic_numbers(readers: Readers) -> set[int]:
+def topic_numbers(connection: sqlite3.Connection) -> set[int]:
     """Topics of which there are messages: one step in the index for each."""
     numbers: set[int] = set()
-    with readers.lend() as connection:
-        number = 0
-        while True:
-            (number,) = connection.execute(
-                "SELECT min(topic_number) FROM messages WHERE topic_number > ?", (number,)
-            ).fetchone()
-            if number is None:
-                return numbers
-            numbers.add(number)
+    number = 0
+    while True:
+        (number,) = connection.execute(
+            "SELECT min(topic_number) FROM messages WHERE topic_number > ?", (number,)
+        ).fetchone()
+        if number is None:
+            return numbers
+        numbers.add(number)
 
 
 def journal_bytes(connection: sqlite3.Connection) -> int:
