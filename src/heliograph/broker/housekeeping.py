@@ -9,7 +9,7 @@ from heliograph.engine.engine import Engine
 from heliograph.engine.facts import SubscriptionRestored, TopicRestored
 from heliograph.engine.message import Message
 from heliograph.engine.retention import TrimPoint
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, Internal, StoreRefused
 from heliograph.store.protocol import NEVER_NS, Commit, Store
 
 _log = logging.getLogger(__name__)
@@ -54,8 +54,21 @@ class Housekeeping:
         """Bring the engine to where the store's facts lead.
 
         Raises:
-            StoreRefused: the store is damaged, newer or not ours.
+            StoreRefused: the store is damaged, newer or not ours. It is closed then.
         """
+        try:
+            self._replay()
+        except StoreRefused:
+            raise
+        except HeliographError as error:
+            self._store.close()
+            raise StoreRefused(f"The store cannot be recovered, and was left as it is: {error.message}") from error
+        except BaseException:
+            self._store.close()
+            raise
+        self.engine.recovered(now_ns)
+
+    def _replay(self) -> None:
         self._recovering, in_checkpoint = True, False
         for fact in self._store.recover():
             if in_checkpoint and not isinstance(fact, TopicRestored | SubscriptionRestored):
@@ -66,8 +79,12 @@ class Housekeeping:
                 self.engine.shed_memory(self._budget_bytes, 0)
         if in_checkpoint:
             self._note_needed()
+        for topic in self.engine.all_topics():
+            first, last = self._store.log_bounds(topic.number)
+            needed = topic.log.floor()
+            if needed < topic.log.next_sequence and not first <= needed <= last:
+                raise Internal(f"messages from {needed} on of topic {topic.name} are needed, and gone")
         self._recovering = False
-        self.engine.recovered(now_ns)
 
     def keep_house(self) -> None:
         """The facts of an operation were given to the store."""
