@@ -195,7 +195,8 @@ def test_a_deleted_topic_leaves_the_file(
     if restarts:
         broker = restart()
     jump(clock, MINUTE + 1)
-    assert broker._store.log_bounds(1) == (1, 0)
+    first, last = broker._store.log_bounds(1)
+    assert last == first - 1
 
 
 def test_dead_letters_are_kept_beyond_the_retention(broker: LocalBroker, clock: SimulatedClock) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.engine.facts import MessagesPublished
+from heliograph.engine.facts import CheckpointBegun, MessagesPublished
 from heliograph.engine.message import Message
 from heliograph.errors import Internal, StoreRefused, Unavailable
 from heliograph.store import sqlite_file
@@ -279,7 +279,7 @@ def _env() -> dict[str, str]:
 
 _ENDLESS = """
 import sys
-from heliograph.engine.facts import MessagesPublished
+from heliograph.engine.facts import CheckpointBegun, MessagesPublished
 from heliograph.engine.message import Message
 from heliograph.store.sqlite import SqliteStore
 
@@ -553,6 +553,23 @@ def test_a_failed_commit_is_retried_and_leaves_no_hole(tmp_path: Path, takes_eff
     again = SqliteStore(tmp_path)
     assert list(again.recover()) == [recovered(first, first + 2) for first in (1, 4, 7, 10)]
     again.close()
+
+
+def test_no_second_checkpoint_is_due_while_one_waits_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.store.sqlite.CHECKPOINT_BYTES_MIN", 100)
+    gate = Gate()
+    store = SqliteStore(tmp_path, connect=gate.connect)
+    put(store, published(1, 30))
+    assert store.checkpoint_due
+    gate.shut()
+    commit = store.checkpoint([CheckpointBegun(1)])
+    assert not store.checkpoint_due
+    gate.open()
+    assert committed(commit)
+    assert not store.checkpoint_due
+    store.close()
 
 
 def test_why_it_fails_is_sqlites_own_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
 from heliograph.engine.retention import TrimPoint
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, Internal, StoreRefused
 from heliograph.store.protocol import EVERYTHING, Commit, Store
 
 _log = logging.getLogger("heliograph")
@@ -17,8 +17,11 @@ _log = logging.getLogger("heliograph")
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 """How many bytes of messages are kept in memory unless told otherwise."""
 
+CHEAP_SECONDS = 0.01
+"""A checkpoint that takes no longer may come at any time."""
+
 CHECKPOINT_SHARE = 0.05
-"""Checkpoints take no more of the time than this share: one of a very large work queue may take a second."""
+"""Others take no more of the time than this share: one of a very large work queue may take a second."""
 
 
 class Housekeeping:
@@ -43,13 +46,30 @@ class Housekeeping:
         """Bring the engine to where the store's facts lead.
 
         Raises:
-            StoreRefused: the store is damaged, newer or not ours.
+            StoreRefused: the store is damaged, newer or not ours. It is closed then.
         """
+        try:
+            self._replay()
+        except StoreRefused:
+            raise
+        except HeliographError as error:
+            self._store.close()
+            raise StoreRefused(f"The store cannot be recovered, and was left as it is: {error.message}") from error
+        except BaseException:
+            self._store.close()
+            raise
+        self.engine.recovered(now_ns)
+
+    def _replay(self) -> None:
         for fact in self._store.recover():
             self.engine.replay(fact)
             if self._budget_bytes is not None:
                 self.engine.shed_memory(self._budget_bytes, 0)
-        self.engine.recovered(now_ns)
+        for topic in self.engine.all_topics():
+            first, last = self._store.log_bounds(topic.number)
+            needed = topic.log.floor()
+            if needed < topic.log.next_sequence and not first <= needed <= last:
+                raise Internal(f"messages from {needed} on of topic {topic.name} are needed, and gone")
 
     def keep_house(self) -> None:
         """The facts of an operation were given to the store."""
@@ -79,7 +99,8 @@ class Housekeeping:
             return False
         self._store.checkpoint(self.engine.checkpoint())
         now = time.perf_counter()
-        self._checkpoint_not_before = now + (now - began) / CHECKPOINT_SHARE
+        if now - began > CHEAP_SECONDS:
+            self._checkpoint_not_before = now + (now - began) / CHECKPOINT_SHARE
         return True
 
     def _trim(self, points: Sequence[TrimPoint]) -> None:

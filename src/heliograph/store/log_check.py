@@ -55,6 +55,26 @@ def log_problem(path: Path) -> str | None:
     return None
 
 
+def logged_pages(path: Path) -> set[int]:
+    """Numbers of the pages that the log at `path` has, among them those of a last transaction that is not whole.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    pages: set[int] = set()
+    with path.open("rb") as file:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return pages
+        _, _, page_bytes, _, *salts, _, _ = _HEADER.unpack(header)
+        while len(frame := file.read(_FRAME.size)) == _FRAME.size:
+            page, _, *frame_salts, _, _ = _FRAME.unpack(frame)
+            if frame_salts == salts:
+                pages.add(page)
+            file.seek(page_bytes, 1)
+    return pages
+
+
 def _checksum(content: bytes, seed: tuple[int, int], big_endian: bool) -> tuple[int, int]:
     words = array("I", content)
     if big_endian != (struct.pack("=H", 1) == b"\0\1"):

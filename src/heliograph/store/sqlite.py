@@ -15,8 +15,8 @@ from heliograph.errors import StoreRefused
 from heliograph.store.directory import FILE_NAME, damaged, take
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
-from heliograph.store.protocol import Commit, Durability
-from heliograph.store.sqlite_file import GIVE_BACK, Connect, Writer, open_reader, space_to_give_back
+from heliograph.store.protocol import COMMITTED, Commit, Durability
+from heliograph.store.sqlite_file import GIVE_BACK, Connect, Writer, has_log, open_reader, space_to_give_back
 from heliograph.store.sqlite_reader import (
     DAMAGE,
     Readers,
@@ -81,6 +81,7 @@ class SqliteStore:
             trims=unfinished,
             journal_bytes=size,
         )
+        self._checkpoint = COMMITTED  # the last one
         atexit.register(self.close)
 
     @property
@@ -110,9 +111,10 @@ class SqliteStore:
 
     def recover(self) -> Iterator[Fact]:
         """See `Store.recover`. A store that is refused is closed, and its directory free again."""
+        crashed = has_log(self.path)
         connection = open_reader(self.path, self._connect, alone=True)
         try:
-            yield from Recovery(self.path, connection).facts()
+            yield from Recovery(self.path, connection, crashed=crashed).facts()
         except StoreRefused:
             self.close()
             raise
@@ -130,13 +132,17 @@ class SqliteStore:
 
     @property
     def checkpoint_due(self) -> bool:
-        """See `Store.checkpoint_due`."""
+        """See `Store.checkpoint_due`. Never while one waits to be written: each is a commit of its own, and under load
+        many operations come by meanwhile."""
         writing = self._writing
+        if not self._checkpoint.done:
+            return False
         return writing.journal_bytes > max(CHECKPOINT_BYTES_MIN, CHECKPOINT_GROWTH * writing.checkpoint_bytes)
 
     def checkpoint(self, facts: Sequence[Fact]) -> Commit:
         """See `Store.checkpoint`."""
-        return self._writing.append(facts, replaces=True)
+        self._checkpoint = self._writing.append(facts, replaces=True)
+        return self._checkpoint
 
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""

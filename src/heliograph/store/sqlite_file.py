@@ -78,6 +78,10 @@ def check_header(path: Path) -> None:
     if header[:16] != _MAGIC or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise not_ours(path)
     _check_version(path, int.from_bytes(header[60:64], "big"))
+    if not has_log(path) and path.stat().st_size % PAGE_BYTES:
+        raise StoreRefused(
+            f"{path} was cut short, and was left as it is: restore it from a backup, or choose another data directory"
+        )
 
 
 def not_ours(path: Path) -> StoreRefused:
@@ -148,6 +152,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def has_log(path: Path) -> bool:
+    """Whether there is something in the write-ahead log beside the file: it is open, or was not closed in order."""
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
 def open_reader(path: Path, connect: Connect, *, alone: bool = False) -> sqlite3.Connection:
     """A connection that cannot change the file, for one thread at a time.
 
@@ -160,8 +170,7 @@ def open_reader(path: Path, connect: Connect, *, alone: bool = False) -> sqlite3
         StoreRefused: the file is newer than this program.
         sqlite3.Error: it cannot be opened.
     """
-    log = path.with_name(path.name + "-wal")
-    whole = alone and not (log.exists() and log.stat().st_size)
+    whole = alone and not has_log(path)
     connection = connect(
         path.absolute().as_uri() + ("?immutable=1" if whole else "?mode=ro"),
         uri=True,

@@ -14,8 +14,9 @@ from heliograph.engine.facts import CheckpointBegun, Fact, MessagesPublished, To
 from heliograph.engine.message import Message
 from heliograph.errors import Internal, Unavailable
 from heliograph.store.directory import damaged
+from heliograph.store.log_check import logged_pages
 from heliograph.store.rows import Damaged, decode_facts, decode_messages, trim_checksum
-from heliograph.store.sqlite_file import Connect, open_reader
+from heliograph.store.sqlite_file import PAGE_BYTES, Connect, open_reader
 
 READ_BYTES = 1024 * 1024  # of bodies per batch, and
 READ_ROWS = 100  # rows per batch; whichever comes first ends it
@@ -27,6 +28,14 @@ DAMAGE = (Damaged, sqlite3.Error, TypeError, ValueError)
 _ROWS = """
     SELECT first_sequence, last_sequence, checksum, body FROM messages
     WHERE topic_number = ? AND last_sequence >= ? ORDER BY last_sequence
+"""
+
+
+_GAPS = """
+    SELECT topic_number, before + 1, first_sequence - 1 FROM (
+        SELECT topic_number, first_sequence,
+            lag(last_sequence, 1, 0) OVER (PARTITION BY topic_number ORDER BY last_sequence) AS before FROM messages)
+    WHERE first_sequence != before + 1
 """
 
 
@@ -211,11 +220,13 @@ class Recovery:
     Args:
         path: the file, for error texts.
         connection: to read it; not used by anybody else meanwhile.
+        crashed: it was not closed in order, so that more is looked at before it is trusted.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, crashed: bool = False) -> None:
         self._path = path
         self._connection = connection
+        self._crashed = crashed
         self._trims: dict[int, int] = {}
         self._last: dict[int, int] = {}  # sequence by topic
         self._number = 0  # the last that topics had before the checkpoint
@@ -233,6 +244,8 @@ class Recovery:
             self._check_pages()
             yield from self._journal()
             self._check_end()
+            if self._crashed:
+                self._check_gaps()
         except DAMAGE as error:
             raise damaged(self._path, error) from error
 
@@ -260,20 +273,46 @@ class Recovery:
             expected += 1
 
     def _check_pages(self) -> None:
-        """Rows at the end of the journal would not be missed if a page had forgotten them."""
-        (found,) = self._connection.execute("PRAGMA quick_check('journal')").fetchone()
+        """Rows at the end of the journal would not be missed if a page had forgotten them. After a crash the messages
+        are looked at, too: they are not read until they are due."""
+        what = "" if self._crashed else "('journal')"
+        (found,) = self._connection.execute(f"PRAGMA quick_check{what}").fetchone()
         if found != b"ok":
             raise Damaged(" ".join(found.decode(errors="replace").split()))
+        if self._crashed:
+            self._check_size()
+
+    def _check_size(self) -> None:
+        """What the file is too short for is in its log, from where it is copied now and then. SQLite takes a page that
+        is in neither for one of zeros."""
+        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        whole = self._path.stat().st_size // PAGE_BYTES
+        if whole < pages:
+            lost = set(range(whole + 1, pages + 1)) - logged_pages(self._path.with_name(self._path.name + "-wal"))
+            if lost:
+                raise Damaged(f"{len(lost)} pages are missing at its end")
 
     def _check_end(self) -> None:
-        """Nor would they if the whole journal were that of an earlier time."""
+        """Nor would they if the whole journal, or all messages, were those of an earlier time."""
+        found: dict[int, int] = {}
         for topic_number, last in self._connection.execute(
             "SELECT topic_number, max(last_sequence) FROM messages GROUP BY topic_number"
         ):
+            found[topic_number] = last
             if topic_number not in self._last and topic_number <= self._number:
                 continue  # deleted before the checkpoint, and not trimmed yet
             if last > self._last.get(topic_number, 0):
                 raise Damaged(f"the journal does not know message {last} of topic {topic_number}")
+        for topic_number, last in self._last.items():
+            first = max(found.get(topic_number, 0) + 1, self._trims.get(topic_number, 1))
+            if first <= last:
+                raise Damaged(f"messages {first} to {last} of topic {topic_number} are missing")
+
+    def _check_gaps(self) -> None:
+        for topic_number, first, last in self._connection.execute(_GAPS):
+            first = max(first, self._trims.get(topic_number, 1))
+            if first <= last:
+                raise Damaged(f"messages {first} to {last} of topic {topic_number} are missing")
 
     def _restored(self, fact: MessagesPublished) -> MessagesPublished:
         """The fact with its messages."""
