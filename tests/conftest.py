@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Examples are derived from the test alone, so a run never fails by chance; look for new ones with
@@ -11,3 +12,13 @@ settings.register_profile(
 )
 settings.register_profile("search", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile("repeatable")
+
+# What tests share and assert in; before anything imports it.
+pytest.register_assert_rewrite(
+    "tests.engine.invariants",
+    "tests.engine.machine",
+    "tests.engine.bench",
+    "tests.engine.work_queue",
+    "tests.simulation.world",
+    "tests.simulation.ledger",
+)

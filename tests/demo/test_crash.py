@@ -39,14 +39,14 @@ def publish_through_a_crash(broker: BrokerProcess, airlines: dict[str, list[Flig
     publishers = Publishers(NAMES.flights, airlines)
     publishers.start()
     try:
-        while len(publishers.answers()) < crash_after:
+        while publishers.done() < crash_after:
             assert publishers.failure() is None
             publishers.complete.wait(0.001)
         broker.kill()
         assert not publishers.complete.is_set(), "the crash came too late to prove anything"
         broker.start()
-        assert publishers.complete.wait(120), f"{len(publishers.answers())} of {FLIGHTS} answered"
-        return publishers.answers()
+        assert publishers.complete.wait(120), f"{publishers.done()} of {FLIGHTS} answered"
+        return publishers.result()
     finally:
         publishers.stop()
 

@@ -50,19 +50,35 @@ dead_letter_policies = st.one_of(
         kept_max=st.sampled_from([10, 1, 2]),
     ),
 )
-subscription_settings = st.builds(
-    SubscriptionSettings,
-    ack_deadline_ns=st.sampled_from([10 * SECOND_NS, 2 * SECOND_NS]),
-    enable_message_ordering=st.booleans(),
-    retry_policy=retry_policies,
-    dead_letter_policy=dead_letter_policies,
-    capacity=seldom(None, Capacity(3, 100), Capacity(10, 12), Capacity(4, 0, refuse=True), Capacity(9, 8, refuse=True)),
-    outstanding_messages_max=seldom(0, 2, 3),
-    outstanding_bytes_max=seldom(0, 5, 9),
-    ttl_ns=seldom(0, 3 * SECOND_NS, 20 * SECOND_NS),
-    prioritised=st.booleans(),
-    default_priority=st.just(5),
-    prefetch=seldom(0, 1, 2),
+
+
+def settings_with(**fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[SubscriptionSettings]:
+    """Settings of all kinds, some of them given."""
+    chosen: dict[str, st.SearchStrategy[Any]] = {
+        "ack_deadline_ns": st.sampled_from([10 * SECOND_NS, 2 * SECOND_NS]),
+        "enable_message_ordering": st.booleans(),
+        "retry_policy": retry_policies,
+        "dead_letter_policy": dead_letter_policies,
+        "capacity": seldom(
+            None, Capacity(3, 100), Capacity(10, 12), Capacity(4, 0, refuse=True), Capacity(9, 8, refuse=True)
+        ),
+        "outstanding_messages_max": seldom(0, 2, 3),
+        "outstanding_bytes_max": seldom(0, 5, 9),
+        "ttl_ns": seldom(0, 3 * SECOND_NS, 20 * SECOND_NS),
+        "prioritised": st.booleans(),
+        "default_priority": st.just(5),
+        "prefetch": seldom(0, 1, 2),
+    }
+    return st.builds(SubscriptionSettings, **(chosen | fixed))
+
+
+subscription_settings = settings_with()
+kept = st.builds(DeadLetterPolicy, st.none(), st.integers(1, 3))
+ordered_settings = settings_with(
+    enable_message_ordering=st.just(True), capacity=st.none(), dead_letter_policy=kept, prioritised=seldom(False, True)
+)
+queue_settings = settings_with(
+    prioritised=st.just(True), dead_letter_policy=kept, capacity=seldom(None, Capacity(20, 0, refuse=True))
 )
 shapes = st.fixed_dictionaries(
     {
@@ -84,6 +100,7 @@ CALLS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "who": st.integers(0, 7),
             "count": st.sampled_from([1, 2, 3, 5, 100, 0]),
             "max_bytes": seldom(0, 1, 4, 10),
+            "oversized_first": seldom(True, False),
             "ack_deadline_ns": seldom(0, SECOND_NS, 30 * SECOND_NS),
             "consumer": st.sampled_from(CONSUMERS),
         },
@@ -146,12 +163,12 @@ class EngineMachine(RuleBasedStateMachine):
         self.ticked = True
         self.pullable: dict[tuple[str, str], set[int]] = {}
 
-    @initialize(first=subscription_settings, second=subscription_settings)
-    def begin(self, first: SubscriptionSettings, second: SubscriptionSettings) -> None:
+    @initialize(settings=st.tuples(subscription_settings, subscription_settings))
+    def begin(self, settings: tuple[SubscriptionSettings, SubscriptionSettings]) -> None:
         for topic in ("t0", "t1"):
             self._create_topic(topic)
-        self._create_subscription("s0", "t0", first)
-        self._create_subscription("s1", "t0", second)
+        for name, chosen in zip(SUBSCRIPTIONS, settings, strict=False):
+            self._create_subscription(name, "t0", chosen)
 
     @rule(call=calls)
     def step(self, call: tuple[str, dict[str, Any]]) -> None:
@@ -226,9 +243,8 @@ class EngineMachine(RuleBasedStateMachine):
         plain = priority is None and not (delay or life or attempts)
         return Draft(b"x" * size, ordering_key=key, extras=None if plain else extras)
 
-    def pull(self, who: int, count: int, max_bytes: int, ack_deadline_ns: int, consumer: str) -> None:
+    def pull(self, who: int, count: int, **options: Any) -> None:
         name = self._one_of(who, lambda subscription: bool(subscription.waiting()))
-        options: Any = {"max_bytes": max_bytes, "ack_deadline_ns": ack_deadline_ns, "consumer": consumer}
         deliveries: list[Delivered] = self._both(
             lambda: [_seen(one) for one in self.engine.pull(name, count, self.now_ns, **options)],
             lambda: self.model.pull(name, count, self.now_ns, **options),
@@ -413,11 +429,27 @@ class EngineMachine(RuleBasedStateMachine):
     def _pullable(self) -> dict[tuple[str, str], set[int]]:
         return {
             (name, consumer): {
-                entry.sequence for entry in self.model.pullable(subscription, 100, self.now_ns, 0, consumer)
+                entry.sequence for entry in self.model.pullable(subscription, 100, self.now_ns, consumer=consumer)
             }
             for name, subscription in self.model.subscriptions.items()
             for consumer in CONSUMERS
         }
+
+
+class OrderedMachine(EngineMachine):
+    """Keys, failures, and dead letters that come back."""
+
+    @initialize(settings=st.tuples(ordered_settings, ordered_settings))
+    def begin(self, settings: tuple[SubscriptionSettings, SubscriptionSettings]) -> None:
+        super().begin(settings)
+
+
+class QueueMachine(EngineMachine):
+    """Work queues."""
+
+    @initialize(settings=st.tuples(queue_settings, queue_settings))
+    def begin(self, settings: tuple[SubscriptionSettings, SubscriptionSettings]) -> None:
+        super().begin(settings)
 
 
 def _seen(delivery: Delivery) -> Delivered:

@@ -6,7 +6,7 @@ Nothing here is fast, clever, shared with the engine or restartable. Where the e
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.message import SEQUENCES_PER_TOPIC, Draft, Extras, size_bytes
@@ -206,7 +206,14 @@ class Model:
     # ── delivering and settling ─────────────────────────────────────────────────────────────────────────────────────
 
     def pullable(
-        self, subscription: Subscription, count: int, now_ns: int, max_bytes: int = 0, consumer: str = ""
+        self,
+        subscription: Subscription,
+        count: int,
+        now_ns: int,
+        *,
+        max_bytes: int = 0,
+        consumer: str = "",
+        oversized_first: bool = True,
     ) -> list[Entry]:
         settings, leased = subscription.settings, subscription.leased()
         if settings.outstanding_messages_max:
@@ -220,7 +227,7 @@ class Model:
         taken: list[Entry] = []
         for entry in subscription.ready(now_ns)[: max(count, 0)]:
             total = sum(size_bytes(other.draft) for other in [*taken, entry])
-            if max_bytes and total > max_bytes and taken:
+            if max_bytes and total > max_bytes and (taken or not oversized_first):
                 break
             if settings.outstanding_bytes_max and total > room and (taken or leased):
                 break
@@ -228,11 +235,11 @@ class Model:
         return taken
 
     def pull(
-        self, name: str, count: int, now_ns: int, *, max_bytes: int, ack_deadline_ns: int, consumer: str
+        self, name: str, count: int, now_ns: int, *, ack_deadline_ns: int, consumer: str, **bounds: Any
     ) -> list[Delivered]:
         subscription = self._subscription(name)
         self.tick(now_ns)
-        entries = self.pullable(subscription, count, now_ns, max_bytes, consumer)
+        entries = self.pullable(subscription, count, now_ns, consumer=consumer, **bounds)
         if entries:
             subscription.lease_number += 1
         deadline_ns = now_ns + (ack_deadline_ns or subscription.settings.ack_deadline_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from heliograph.engine.engine import Engine
 from heliograph.engine.message import Delivery, Draft, Extras
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings, TopicSettings
-from heliograph.errors import InvalidArgument, QueueFull
+from heliograph.errors import InvalidArgument, QueueFull, TopicNotFound
 from heliograph.store.memory import MemoryStore
 from heliograph.store.sqlite import SqliteStore
 from heliograph.testing.faulty_store import FaultyStore
@@ -225,6 +226,20 @@ def test_settings_that_no_store_can_keep_are_refused() -> None:
         engine.create_subscription("s2", "t", SubscriptionSettings(retry_policy=RetryPolicy(2**70, 2**70)), NOW_NS)
 
 
+@pytest.mark.parametrize("goes", ["purged", "expired"])
+def test_a_long_queue_behind_one_key_goes_at_once(goes: str) -> None:
+    engine = engine_with(enable_message_ordering=True, ttl_ns=60 * SECOND_NS)
+    engine.publish("t", keyed(b"") * 40_000, NOW_NS)
+    began = time.process_time()
+    if goes == "purged":
+        engine.purge("s", NOW_NS)
+    else:
+        engine.tick(NOW_NS + 60 * SECOND_NS)
+    # it takes a tenth of a second; when each looked through all the others it took seven
+    assert time.process_time() - began < 2
+    assert engine.statistics("s", NOW_NS).ready == 0
+
+
 def test_timers_of_deadlines_that_moved_do_not_pile_up() -> None:
     engine = engine_with(ttl_ns=1_000_000 * SECOND_NS)
     engine.publish("t", [Draft(b"")], NOW_NS)
@@ -402,6 +417,22 @@ def test_a_broker_that_closes_remembers_what_it_has_forwarded(tmp_path: Path) ->
     again = LocalBroker(SqliteStore(tmp_path, durability="none"))
     assert again.get_topic("graveyard").next_sequence == 2
     assert again.dead_letters("s") == []
+    again.close()
+
+
+def test_what_a_refused_operation_carried_out_survives_closing(clock: SimulatedClock) -> None:
+    store = MemoryStore(keep_facts=True)
+    broker = LocalBroker(store, clock)
+    broker.create_topic("t")
+    broker.create_subscription("s", "t")
+    broker.publish("t", [Draft(b"a")])
+    (ack_id,) = ids(broker.pull("s", 1).result())
+    broker.acknowledge_later("s", ack_id)
+    with pytest.raises(TopicNotFound):
+        broker.publish("nowhere", [Draft(b"b")])  # carries out the acknowledgement, and fails
+    broker.close()
+    again = LocalBroker(store, clock)
+    assert again.statistics("s").outstanding == 0
     again.close()
 
 

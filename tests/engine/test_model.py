@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
-from tests.engine.machine import EngineMachine
+from tests.engine.machine import EngineMachine, OrderedMachine, QueueMachine
 
-TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(
-    max_examples=int(os.environ.get("HELIOGRAPH_MODEL_EXAMPLES", "150")),
-    stateful_step_count=50,
-    deadline=None,
-    report_multiple_bugs=False,
-    phases=list(Phase) if "HELIOGRAPH_MODEL_SHRINK" in os.environ else [Phase.explicit, Phase.reuse, Phase.generate],
-)
+EXAMPLES = int(os.environ.get("HELIOGRAPH_MODEL_EXAMPLES", "40"))
+PHASES = list(Phase) if "HELIOGRAPH_MODEL_SHRINK" in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
+
+
+@pytest.mark.parametrize("machine", [EngineMachine, OrderedMachine, QueueMachine])
+def test_the_engine_does_what_the_model_does(machine: type[EngineMachine]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(max_examples=EXAMPLES, stateful_step_count=50, report_multiple_bugs=False, phases=PHASES),
+    )

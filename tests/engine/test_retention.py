@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from heliograph.engine.retention import NEVER_NS, SWEEP_MESSAGES
 from heliograph.engine.settings import DAY_NS, SECOND_NS, SubscriptionSettings, TopicSettings
-from tests.engine.test_engine import Bench
+from tests.engine.bench import Bench
 
 DAY_SECONDS = 86_400
 
@@ -59,8 +60,31 @@ def test_the_store_may_forget_what_is_acknowledged_unless_somebody_wants_it_kept
     bench.ack(first)
     bench.seconds += 61
     bench.engine.tick(bench.now_ns)
-    points = {point.topic_number: point for point in bench.engine.trims or []}
+    assert bench.engine.trims is not None
+    points = {point.topic_number: point for point in bench.engine.trims}
     numbers = {name: topic.number for name, topic in bench.engine.topics.items()}
     assert points[numbers["t"]].up_to == 2
-    ages = {name: bench.now_ns - points[number].published_before_ns for name, number in numbers.items()}
-    assert ages == {"t": 0, "kept": DAY_NS, "asked": 2 * DAY_NS}
+    assert points[numbers["t"]].published_before_ns == NEVER_NS
+    ages = {name: bench.now_ns - points[numbers[name]].published_before_ns for name in ("kept", "asked")}
+    assert ages == {"kept": DAY_NS, "asked": 2 * DAY_NS}
+
+
+def test_the_store_learns_what_is_done_also_after_many_messages_not_only_after_a_minute() -> None:
+    bench = Bench()
+    for _ in range(SWEEP_MESSAGES // 1_000 + 1):
+        bench.publish(*["x"] * 1_000)
+        bench.ack(*bench.pull(1_000))
+    assert bench.engine.trims is not None
+    assert bench.engine.trims[0].up_to > SWEEP_MESSAGES - 1_000
+
+
+def test_a_key_that_goes_on_after_a_message_too_old_brings_its_delay() -> None:
+    bench = Bench(message_retention_ns=DAY_NS, enable_message_ordering=True)
+    bench.publish("old", key="k")
+    bench.seconds += DAY_SECONDS - 10
+    bench.publish("delayed", key="k", available_at_ns=bench.now_ns + 100 * SECOND_NS)
+    bench.seconds += 75
+    bench.engine.tick(bench.now_ns)
+    assert (bench.engine.next_deadline_ns() or 0) <= bench.now_ns + 100 * SECOND_NS
+    bench.seconds += 100
+    assert bench.payloads() == ["delayed"]

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
-from heliograph.engine.log import PAGE_MESSAGES, TopicLog
+from heliograph.engine.log import OVERHEAD_BYTES, PAGE_MESSAGES, TopicLog
 from heliograph.engine.message import Message
 from heliograph.engine.ranges import to_runs
 from heliograph.engine.residency import Residency
+from heliograph.errors import Internal
 
 
 class Durable:
@@ -118,6 +119,39 @@ def test_pages_leave_memory_newest_first_and_only_once_they_are_durable() -> Non
     assert durable.reads == 1
     residency.shed(2 * page_bytes + 100, durable_facts=4)
     assert [page.out is None for page in log._pages.values()] == [True, True, False, False]
+
+
+def test_the_end_of_the_log_is_counted_once_though_it_was_brought_in_before_it_was_full() -> None:
+    durable, residency = Durable(), Residency()
+    durable.messages = [Message(sequence, 1, b"x") for sequence in range(1, 11)]
+    log = TopicLog(durable.read, residency)
+    log.skip(10)
+    log.hold(1, 11)
+    assert len(log.select([3])) == 1
+    log.release(durable.append(log, PAGE_MESSAGES)[PAGE_MESSAGES - 10 :])
+    log.release(list(range(1, PAGE_MESSAGES + 1)))
+    assert residency.bytes == 0
+
+
+def test_a_message_that_is_held_and_missing_in_the_store_is_an_error_and_never_passed_over() -> None:
+    durable, residency = Durable(), Residency()
+    log = TopicLog(durable.read, residency)
+    durable.append(log, PAGE_MESSAGES)
+    residency.shed(0, 1)
+    del durable.messages[7]
+    with pytest.raises(Internal, match="1 messages from 1 on"):
+        list(log.held(1, 5))
+
+
+def test_what_is_fetched_is_read_from_the_store_once_and_not_at_all_if_it_is_here() -> None:
+    durable, residency = Durable(), Residency()
+    log = TopicLog(durable.read, residency)
+    durable.append(log, 4 * PAGE_MESSAGES)
+    residency.shed(3 * PAGE_MESSAGES * OVERHEAD_BYTES // 2, 1)
+    out = [page.out is not None for page in log._pages.values()]
+    log.fetch(range(1, 4 * PAGE_MESSAGES + 1))
+    log.select(range(1, 4 * PAGE_MESSAGES + 1))
+    assert durable.reads == sum(out) > 0
 
 
 def test_pages_that_came_and_went_are_not_remembered_for_ever() -> None:

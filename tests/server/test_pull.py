@@ -12,7 +12,9 @@ from google.rpc.status_pb2 import Status
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
-from tests.server.clients import METHODS, Failure, Rpc
+from heliograph.store.memory import MemoryStore
+from heliograph.testing.faulty_store import FaultyStore
+from tests.server.clients import METHODS, Failure, Rpc, wait_until
 from tests.server.conftest import Timed, serving
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -70,6 +72,23 @@ def test_1_6_1_a_waiting_pull_whose_client_has_gone_takes_no_message(rpc: Rpc, t
     rpc("GetTopic", topic=topic)
     rpc.publish(topic, b"x")
     assert [one.message.data for one in rpc.pull(subscription)] == [b"x"]
+
+
+def test_what_was_being_leased_when_the_client_of_a_pull_went_is_there_for_the_next() -> None:
+    store = FaultyStore(MemoryStore())
+    broker = LocalBroker(store)
+    name = "projects/p/subscriptions/sub-1"
+    with serving(broker) as server, Rpc(server.port) as rpc:
+        rpc.create_topic("projects/p/topics/topic-1")
+        rpc.create_subscription(name, "projects/p/topics/topic-1")
+        rpc.publish("projects/p/topics/topic-1", b"x")
+        store.hold()
+        gone = pull_later(rpc, name)
+        wait_until(lambda: broker.statistics(name).outstanding == 1)
+        gone.cancel()
+        wait_until(lambda: broker.statistics(name).outstanding == 0)
+        store.release()
+        assert [one.message.data for one in rpc.pull(name)] == [b"x"]
 
 
 def pull_later(rpc: Rpc, subscription: str) -> Any:

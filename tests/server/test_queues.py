@@ -367,6 +367,63 @@ def test_prefetch_bounds_what_a_consumer_holds_and_says_so(http: Http, queue: st
     assert answer["at_prefetch_limit"] is False
 
 
+def consume_later(http: Http, answers: list[Any], **fields: Any) -> threading.Thread:
+    """A consume that waits; its answer goes to the end of `answers`."""
+    waiting = threading.Thread(target=lambda: answers.append(http.try_command("queue.consume", timeout=8, **fields)))
+    waiting.start()
+    return waiting
+
+
+def until_waiting(broker: LocalBroker, queue: str, count: int) -> None:
+    """Until so many wait for messages of the queue."""
+
+    def members() -> int:
+        watches = broker._watches.of([f"queues/{queue}"])
+        feed = watches[0]._callback.__self__ if watches else None  # type: ignore[attr-defined]  # a bound method
+        return feed.members if feed is not None else 0
+
+    wait_until(lambda: members() == count)
+
+
+def test_a_consumer_at_its_prefetch_leaves_the_messages_to_those_behind_it(
+    http: Http, broker: LocalBroker, queue: str
+) -> None:
+    full: list[Any] = []
+    free: list[Any] = []
+    waiting = []
+    for number in range(2):
+        waiting.append(consume_later(http, full, queue=queue, consumer_id="a", prefetch=1))
+        until_waiting(broker, queue, number + 1)
+    waiting.append(consume_later(http, free, queue=queue, consumer_id="b", prefetch=1))
+    until_waiting(broker, queue, 3)
+    http.command("queue.publish_batch", queue=queue, messages=[{"message": 1}, {"message": 2}])
+    waiting[-1].join(4)
+    assert [answer.body["payload"]["message"] for answer in free] == [2]
+    # an acknowledgement makes room, also for who stands aside
+    http.command("queue.ack", queue=queue, message_id=full[0].body["payload"]["message_id"])
+    http.command("queue.publish", queue=queue, message=3)
+    for thread in waiting:
+        thread.join(4)
+    assert [answer.body["payload"]["message"] for answer in full] == [1, 3]
+
+
+def test_a_consumer_at_its_prefetch_does_not_wait_for_a_queue_that_is_deleted(
+    http: Http, broker: LocalBroker, queue: str
+) -> None:
+    answers: list[Any] = []
+    waiting = []
+    for number in range(2):
+        waiting.append(consume_later(http, answers, queue=queue, consumer_id="a", prefetch=1))
+        until_waiting(broker, queue, number + 1)
+    http.command("queue.publish", queue=queue, message=1)
+    wait_until(lambda: len(answers) == 1)
+    http.command("queue.publish", queue=queue, message=2)
+    http.command("queue.delete", queue=queue)
+    for thread in waiting:
+        thread.join(4)
+    assert [answer.status for answer in answers] == [200, 404]
+
+
 def test_prefetch_is_10_unless_the_queue_or_the_call_says_otherwise(http: Http, queue: str) -> None:
     http.command("queue.create", name="narrow", prefetch=4)
     for name, prefetch in ((queue, 10), ("narrow", 4)):

@@ -13,6 +13,9 @@ import pytest
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.grpc.call import _GivesWay
 from heliograph.server.pubsub.outstanding import Unread
+from heliograph.store.memory import MemoryStore
+from heliograph.store.protocol import Store
+from heliograph.testing.faulty_store import FaultyStore
 from tests.server.clients import Failure, Rpc, wait_until
 from tests.server.conftest import Timed, serving
 
@@ -386,6 +389,46 @@ def test_what_a_closing_stream_gave_back_is_not_lost_with_it(rpc: Rpc, topic: st
         closing.messages(1)  # handed straight back, and never confirmed
     with rpc.stream(subscription) as other:
         assert datas(other.messages(1)) == [b"x"]
+
+
+def subscribed(store: Store, rpc_of: ExitStack) -> tuple[LocalBroker, Rpc]:
+    """A server on `store` with one message waiting for `names()`."""
+    broker = LocalBroker(store)
+    rpc = rpc_of.enter_context(Rpc(rpc_of.enter_context(serving(broker)).port))
+    topic, subscription = names()
+    rpc.create_topic(topic)
+    rpc.create_subscription(subscription, topic)
+    rpc.publish(topic, b"x")
+    return broker, rpc
+
+
+def test_what_was_being_leased_when_the_client_went_is_there_for_the_next() -> None:
+    store = FaultyStore(MemoryStore())
+    subscription = names()[1]
+    with ExitStack() as stack:
+        broker, rpc = subscribed(store, stack)
+        store.hold()
+        with rpc.stream(subscription, stream_ack_deadline_seconds=600):
+            wait_until(lambda: broker.statistics(subscription).outstanding == 1)
+        wait_until(lambda: broker.statistics(subscription).outstanding == 0)
+        store.release()
+        assert datas(rpc.pull(subscription)) == [b"x"]
+
+
+def test_a_stream_that_cannot_give_back_when_it_ends_still_leaves_its_place() -> None:
+    store = FaultyStore(MemoryStore())
+    subscription = names()[1]
+    with ExitStack() as stack:
+        broker, rpc = subscribed(store, stack)
+        with rpc.stream(subscription, max_outstanding_messages=10) as stream:
+            (received,) = stream.messages(1)
+            rpc.nack(subscription, received.ack_id)
+            stream.messages(1)
+            store.fail_next(1_000)
+            broker.create_topic("t")
+        wait_until(lambda: not broker._watches.of([subscription]))
+        store.fail_next(0)
+        store.retry()
 
 
 def test_a_stream_that_nobody_reads_does_not_hold_up_other_calls_of_its_client(

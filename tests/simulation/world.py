@@ -1,8 +1,7 @@
-"""A whole broker in simulated time: publishers, consumers with all their faults, restarts; and a ledger that knows what
+"""A whole broker in simulated time: publishers, consumers with all their faults, restarts. `ledger.py` knows what
 must have become of every message.
 
-Everything follows from the seed. The ledger shares nothing with the engine: it is told what was published, sees what
-is delivered and how it is answered, and knows the rules.
+Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -10,134 +9,23 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
 from heliograph.broker.protocol import Watch
 from heliograph.engine.dead_letter import DeadLetterPolicy
-from heliograph.engine.message import SEQUENCES_PER_TOPIC, Delivery, Draft, Extras, Message, split_message_id
+from heliograph.engine.message import SEQUENCES_PER_TOPIC, Draft, Extras, Message, split_message_id
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings
 from heliograph.errors import QueueFull
-from heliograph.store.memory import MemoryStore
 from heliograph.store.protocol import Store
-from tests.engine.invariants import check_engine, differences, full_state, topics_of
+from tests.engine.invariants import check_engine, differences, full_state
+from tests.simulation.ledger import Ledger, Record
 
 GRAVEYARD = "graveyard"
 TOPICS = ("orders", "events")
 QUEUE = "queues/jobs"
-
-
-@dataclass(eq=False)
-class Record:
-    """What the ledger knows of one message in one subscription."""
-
-    message_id: str
-    message: Message
-    expires_ns: int
-    earliest_ns: int  # not delivered before
-    failures: int = 0
-    lease_ns: int = 0  # until then it is leased; 0 = it is not
-    ack_id: str = ""
-    consumer: str = ""
-    fate: str = ""  # acknowledged, dead, expired, dropped, purged; "" = still to be delivered
-    revived: bool = False
-
-
-@dataclass(eq=False)
-class Ledger:
-    """All messages of one subscription."""
-
-    name: str
-    topic: str
-    settings: SubscriptionSettings
-    next_sequence: int  # of its topic's log, that it has not seen yet
-    dropped: int = 0
-    records: dict[str, Record] = field(default_factory=dict)
-    dead: list[Record] = field(default_factory=list)  # every death
-
-    def receive(self, message: Message, message_id: str) -> None:
-        extras = message.extras or Extras()
-        ttl_ns = self.settings.ttl_ns
-        expires_ns = extras.expires_at_ns or (message.publish_time_ns + ttl_ns if ttl_ns else 0)
-        self.records[message_id] = Record(message_id, message, expires_ns, extras.available_at_ns)
-
-    def refresh(self, now_ns: int) -> None:
-        """What time did. The broker's timers are exact here, so every end of a lease happened on its instant."""
-        leased = [record for record in self.records.values() if record.lease_ns and record.lease_ns <= now_ns]
-        for record in sorted(leased, key=lambda record: record.lease_ns):
-            self.fail(record, record.lease_ns)
-        for record in self.records.values():
-            if not record.fate and not record.lease_ns and 0 < record.expires_ns <= now_ns:
-                self.bury(record, "expired")
-
-    def fail(self, record: Record, now_ns: int) -> None:
-        record.lease_ns = 0
-        record.failures += 1
-        policy, extras = self.settings.dead_letter_policy, record.message.extras or Extras()
-        if 0 < record.expires_ns <= now_ns:
-            self.bury(record, "expired")
-        elif policy is not None and record.failures >= (extras.max_delivery_attempts or policy.max_delivery_attempts):
-            self.bury(record, "dead")
-        elif self.settings.retry_policy is not None:
-            record.earliest_ns = now_ns + self.settings.retry_policy.backoff_ns(record.failures)
-
-    def bury(self, record: Record, why: str) -> None:
-        record.lease_ns = 0
-        record.fate = why
-        if self.settings.dead_letter_policy is not None:
-            record.fate = "dead"
-            self.dead.append(record)
-
-    def alive(self) -> list[Record]:
-        return [record for record in self.records.values() if not record.fate]
-
-    def pulled(self, deliveries: list[Delivery], consumer: str, now_ns: int) -> list[Record]:
-        """Everything that must be true of what one pull gave."""
-        records = [self._delivered(delivery, consumer, now_ns) for delivery in deliveries]
-        leased = [record for record in self.alive() if record.lease_ns]
-        own = [record for record in leased if record.consumer == consumer]
-        settings = self.settings
-        if records:
-            assert not settings.outstanding_messages_max or len(leased) <= settings.outstanding_messages_max
-            assert not settings.prefetch or not consumer or len(own) <= settings.prefetch
-        if records and settings.prioritised:
-            left = [r for r in self.alive() if not r.lease_ns and r.earliest_ns <= now_ns and not self.keyed(r)]
-            for record in left:
-                assert self.rank(record) >= max(map(self.rank, records)), f"{record.message_id} was to come before"
-        return records
-
-    def keyed(self, record: Record) -> bool:
-        return self.settings.enable_message_ordering and record.message.ordering_key != ""
-
-    def rank(self, record: Record) -> tuple[int, int]:
-        extras = record.message.extras
-        return (-(self.settings.default_priority if extras is None else extras.priority), record.message.sequence)
-
-    def _delivered(self, delivery: Delivery, consumer: str, now_ns: int) -> Record:
-        assert delivery.message_id in self.records, f"{self.name}: {delivery.message_id} was never published to it"
-        record = self.records[delivery.message_id]
-        where = f"{self.name}: {delivery.message_id} ({record.message.data!r})"
-        assert delivery.message.data == record.message.data, f"{where} came as {delivery.message.data!r}"
-        assert not record.fate, f"{where} is {record.fate}, and was delivered"
-        assert not record.lease_ns, f"{where} was delivered while it was leased"
-        assert now_ns >= record.earliest_ns, f"{where} came {record.earliest_ns - now_ns} ns too early"
-        assert delivery.attempt == record.failures + 1, f"{where}: attempt {delivery.attempt} after {record.failures}"
-        assert delivery.deadline_ns > now_ns
-        if self.keyed(record):
-            self._check_order(record, where)
-        record.lease_ns, record.ack_id, record.consumer = delivery.deadline_ns, delivery.ack_id, consumer
-        return record
-
-    def _check_order(self, record: Record, where: str) -> None:
-        for other in self.records.values():
-            if other is record or other.message.ordering_key != record.message.ordering_key:
-                continue
-            assert not other.lease_ns, f"{where} came while {other.message_id} of its key was outstanding"
-            older = other.message.sequence < record.message.sequence
-            assert not older or other.fate or other.revived, f"{where} overtook {other.message_id} of its key"
 
 
 class Held(NamedTuple):
@@ -189,8 +77,8 @@ class Consumer:
         choice.shuffle(self.hand)
         taken = [self.hand.pop() for _ in range(min(len(self.hand), choice.choice([1, 1, 2, 4])))]
         action = choice.choices(
-            ["acknowledge", "nack", "extend", "hold", "forget", "release", "reject", "again"],
-            [45, 15, 10, 10, 8, 5, 3, 4],
+            ["acknowledge", "later", "nack", "extend", "hold", "forget", "release", "reject", "again"],
+            [30, 15, 15, 10, 10, 8, 5, 3, 4],
         )[0]
         if action == "hold":
             self.hand += taken
@@ -208,6 +96,8 @@ class Consumer:
                 self.ledger.bury(record, "acknowledged")
         elif action == "release":
             self.release(taken)
+        elif action == "later":
+            self.acknowledge_later(taken)
         elif action != "forget":
             self.acknowledge(taken)
             if action == "again":
@@ -217,6 +107,15 @@ class Consumer:
     def acknowledge(self, taken: list[Held]) -> None:
         for record in self._answer(taken, lambda ids: self.world.broker.acknowledge(self.ledger.name, ids)):
             record.lease_ns, record.fate = 0, "acknowledged"
+
+    def acknowledge_later(self, taken: list[Held]) -> None:
+        self.ledger.refresh(self.world.now_ns)
+        for held in taken:
+            self.world.broker.acknowledge_later(self.ledger.name, held.ack_id)
+            if held.record.ack_id == held.ack_id and held.record.lease_ns:
+                held.record.lease_ns, held.record.fate = 0, "acknowledged"
+        if self.world.random.random() < 0.5:  # else the next operation, or the end of a lease, carries it out
+            self.world.broker.acknowledge(self.ledger.name, []).result(10)
 
     def release(self, taken: list[Held]) -> None:
         for record in self._answer(taken, lambda ids: self.world.broker.release(self.ledger.name, ids)):
@@ -259,7 +158,7 @@ class World:
         self.published = 0
         self.payloads: dict[bytes, str] = {}  # to ordering key
         self.direct: Counter[str] = Counter()  # published to each topic by us
-        self.trimmed = False
+        self.closed: list[Ledger] = []  # of subscriptions that were deleted
         self._build()
 
     @property
@@ -280,6 +179,18 @@ class World:
     def _subscribe(self, name: str, topic: str, settings: SubscriptionSettings) -> None:
         self.broker.create_subscription(name, topic, settings).result(10)
         self._adopt(Ledger(name, topic, settings, self.broker.get_topic(topic).next_sequence))
+
+    def unsubscribe(self, ledger: Ledger) -> None:
+        """Deleted with all that it holds, leased or not, and made anew under its name."""
+        if ledger.topic not in TOPICS:
+            return
+        ledger.refresh(self.now_ns)
+        self.broker.delete_subscription(ledger.name).result(10)
+        self.ledgers.remove(ledger)
+        if self.has_graveyard():  # else its dead letters still waited there, and went with it
+            self.closed.append(ledger)
+        self.consumers = [consumer for consumer in self.consumers if consumer.ledger is not ledger]
+        self._subscribe(ledger.name, ledger.topic, self._settings())
 
     def _adopt(self, ledger: Ledger) -> None:
         self.ledgers.append(ledger)
@@ -305,6 +216,7 @@ class World:
             prioritised=prioritised or choice([False, False, True]),
             default_priority=5,
             prefetch=choice([0, 0, 2]),
+            priority_aging_ns=choice([0, 0, 3 * SECOND_NS]),
         )
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -407,15 +319,13 @@ class World:
         with self.broker._lock:
             ours = full_state(self.broker._engine, self.now_ns)
         changed = differences(full_state(before._engine, self.now_ns), ours)
-        if self.trimmed:  # when a trimmed message was published is not known any more
-            changed = [line for line in changed if "/wait_ns" not in line and "/first_deliveries" not in line]
         assert changed == []
         for consumer in self.consumers:
             consumer.attach()
 
     def administer(self) -> None:
         ledger = self.random.choice(self.ledgers)
-        what = self.random.choice(["purge", "retry", "retry", "graveyard", "trim", "ask"])
+        what = self.random.choice(["purge", "retry", "retry", "graveyard", "ask", "unsubscribe"])
         self.read_logs()
         if what == "purge" and self.random.random() < 0.3:
             ledger.refresh(self.now_ns)
@@ -425,13 +335,10 @@ class World:
                 record.fate = "purged"
         elif what == "retry":
             self.retry(ledger)
+        elif what == "unsubscribe" and self.random.random() < 0.3:
+            self.unsubscribe(ledger)
         elif what == "graveyard":
             self.open_graveyard()
-        elif what == "trim" and isinstance(self.store, MemoryStore):
-            self.read_logs()
-            self.trimmed = True
-            for topic in topics_of(self.broker._engine):
-                self.store.trim(topic.number, topic.log.floor())
         elif what == "ask":
             self.broker.peek(ledger.name, self.random.randint(1, 5))
             self.broker.position(ledger.name, 5)
@@ -456,8 +363,11 @@ class World:
             sequence = split_message_id(one)[1]
             record.expires_ns = self.broker._engine.subscription(ledger.name).expires_at_ns(sequence)
 
+    def has_graveyard(self) -> bool:
+        return any(ledger.topic == GRAVEYARD for ledger in self.ledgers)
+
     def open_graveyard(self) -> None:
-        if any(ledger.topic == GRAVEYARD for ledger in self.ledgers):
+        if self.has_graveyard():
             return
         # its subscription gets the dead letters that waited for the topic only if both are there at once
         self.broker.create_topic(GRAVEYARD).result(10)
@@ -519,7 +429,7 @@ class World:
     def _account_for_the_graveyard(self) -> None:
         expected = Counter(
             record.message.data
-            for ledger in self.ledgers
+            for ledger in [*self.ledgers, *self.closed]
             for record in ledger.dead
             if (policy := ledger.settings.dead_letter_policy) is not None and policy.topic is not None
         )

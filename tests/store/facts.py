@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 from heliograph.engine.facts import Fact, MessagesAcknowledged, MessagesPublished
 from heliograph.engine.message import Message
 from heliograph.store.protocol import Commit, Store
@@ -44,3 +47,13 @@ def put(store: Store, *facts: Fact) -> None:
 def sequences(store: Store, first: int, last: int, *, topic_number: int = 1) -> list[int]:
     """What `read_log` gives."""
     return [message.sequence for batch in store.read_log(topic_number, first, last) for message in batch]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the writer thread does by itself; it takes microseconds."""
+    pause = threading.Event()
+    for _ in range(2000):
+        if condition():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it never happened")

@@ -218,7 +218,7 @@ def test_a_trimmed_log_grows_on(trimmed: Store) -> None:
 
 def test_a_log_trimmed_altogether_is_empty_and_grows_on(trimmed: Store) -> None:
     trimmed.trim(1, 202)
-    assert (trimmed.log_bounds(1), sequences(trimmed, 1, 999)) == ((1, 0), [])
+    assert (trimmed.log_bounds(1), sequences(trimmed, 1, 999)) == ((202, 201), [])
     put(trimmed, published(202, 203))
     assert (trimmed.log_bounds(1), sequences(trimmed, 1, 999)) == ((202, 203), [202, 203])
 

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from heliograph.engine.message import Message
 from heliograph.errors import Internal, StoreRefused, Unavailable
 from heliograph.store import sqlite_file
 from heliograph.store.sqlite import SqliteStore
-from tests.store.facts import acknowledged, committed, messages, published, put, recovered, sequences
+from tests.store.facts import acknowledged, committed, messages, published, put, recovered, sequences, until
 
 
 def snapshot(directory: Path) -> dict[str, bytes]:
@@ -441,7 +440,7 @@ def test_free_space_is_given_back_while_the_store_is_open(tmp_path: Path) -> Non
     for start in range(0, 300, 10):
         put(store, MessagesPublished("t1", 1, large[start : start + 10]))
     store.trim(1, 301)
-    _until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
+    until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
     store.close()
 
 
@@ -452,7 +451,7 @@ def test_space_left_free_by_a_store_that_was_closed_is_given_back_by_the_next(tm
     edit(tmp_path / "heliograph.db", "UPDATE messages SET body = zeroblob(10)")
     again = SqliteStore(tmp_path, durability="none", trim_delay_seconds=0.0)
     put(again, acknowledged(1))
-    _until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
+    until(lambda: (tmp_path / "heliograph.db").stat().st_size < 6_000_000)
     again.close()
 
 
@@ -547,7 +546,7 @@ def test_a_failed_commit_is_retried_and_leaves_no_hole(tmp_path: Path, takes_eff
     assert not committed(store.append([published(4, 6)]))
     store.append([published(7, 9)])
     gate.error = None
-    _until(lambda: store.failing is None)
+    until(lambda: store.failing is None)
     put(store, published(10, 12))
     assert sequences(store, 1, 99) == list(range(1, 13))
     store.close()
@@ -573,7 +572,7 @@ def test_a_failed_first_commit_is_retried(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path, connect=gate.connect, retry_seconds=(0.0, 0.0))
     assert not committed(store.append([published(1, 3)]))
     gate.error = None
-    _until(lambda: store.failing is None)
+    until(lambda: store.failing is None)
     assert sequences(store, 1, 99) == [1, 2, 3]
     store.close()
 
@@ -589,7 +588,7 @@ def test_a_connection_that_cannot_be_opened_is_a_failure_like_others(tmp_path: P
     store = SqliteStore(tmp_path, connect=connect, retry_seconds=(0.0, 0.0))
     assert not committed(store.append([published(1, 3)]))
     unable.clear()
-    _until(lambda: store.failing is None)
+    until(lambda: store.failing is None)
     assert sequences(store, 1, 99) == [1, 2, 3]
     store.close()
 
@@ -626,20 +625,10 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert "full" in str(store.failing)
     assert sequences(store, 1, 10**6) == list(range(1, answered + 1))
     limit[0] = 10**6
-    _until(lambda: store.failing is None)
+    until(lambda: store.failing is None)
     put(store, published(answered + 101, answered + 200))
     assert sequences(store, 1, 10**6) == list(range(1, answered + 201))
     store.close()
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    """Wait for what the writer thread does by itself; it takes microseconds."""
-    pause = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it never happened")
 
 
 def test_the_messages_are_the_same_object_format_as_published(data_dir: Path) -> None:

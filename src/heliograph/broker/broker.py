@@ -6,6 +6,7 @@ The engine's deadlines set a timer, so that what time decides happens also when 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -18,8 +19,9 @@ from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import Housekeeping
 from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watch
 from heliograph.broker.reply import Reply
-from heliograph.broker.watches import SubscriptionWatch, Watches
+from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.limits import check_settings
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import (
     SUBSCRIPTION_DEFAULTS,
@@ -30,7 +32,14 @@ from heliograph.engine.settings import (
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
-from heliograph.errors import InvalidAckId, QueueExists, QueueNotFound, SubscriptionNotFound, Unavailable
+from heliograph.errors import (
+    HeliographError,
+    InvalidAckId,
+    QueueExists,
+    QueueNotFound,
+    SubscriptionNotFound,
+    Unavailable,
+)
 from heliograph.store.memory import MemoryStore
 from heliograph.store.protocol import COMMITTED, Commit, Store
 
@@ -66,7 +75,8 @@ class LocalBroker:
         self._engine = self._housekeeping.engine
         self._watches = Watches()
         self._commit: Commit = COMMITTED  # of the latest facts
-        self._homeless: dict[str, list[tuple[str, int]]] = {}  # dead letters by the topic that does not exist (yet)
+        self._homeless: set[str] = set()  # topics that dead letters wait for, and that do not exist (yet)
+        self._unread: list[tuple[str, int]] = []  # dead letters that could not be read; the timer tries again
         self._forwarding = 0  # commits of published dead letters that are not over
         self._forwarded = threading.Condition(self._lock)
         self._in_forward = False
@@ -74,7 +84,12 @@ class LocalBroker:
         self._settled: deque[tuple[str, str]] = deque()  # of `acknowledge_later`: (subscription, ack id)
         self._settled_ns = 0  # when the first of them was
         self._released = False  # the store is closed or closing
-        self._housekeeping.recover(self._clock.now_ns())
+        try:
+            self._housekeeping.recover(self._clock.now_ns())
+        except BaseException:
+            with contextlib.suppress(HeliographError):
+                self._store.close()  # another may open it then
+            raise
         self._timer = self._clock.timer(self._tick)
         self._finish_operation()
 
@@ -86,6 +101,8 @@ class LocalBroker:
         facts = engine.take_facts()
         if facts:
             self._commit = self._store.append(facts)
+        elif self._commit.error is not None:
+            self._commit = self._store.append(())  # what failed then may be durable by now
         commit = self._commit
         if engine.forwards:
             self._forward()
@@ -108,8 +125,9 @@ class LocalBroker:
         """
         if self._closed:
             raise Unavailable("The broker is closed")
-        if self._store.failing is not None:
-            raise Unavailable(f"The store cannot commit: {self._store.failing}")
+        trouble = self._trouble()
+        if trouble:
+            raise Unavailable(trouble)
         if self._settled:
             self._acknowledge_settled()
         return self._clock.now_ns()
@@ -132,19 +150,21 @@ class LocalBroker:
         with self._lock:
             answer = question(self._now_ns())
             _, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return answer
 
     def _tick(self) -> None:
         """The timer's call: what is due happens."""
         with self._lock:
-            if self._closed:
+            if self._closed or self._engine.broken is not None:
                 return
+            self._engine.forwards += self._unread
+            self._unread.clear()
             if self._settled and self._store.failing is None:
                 self._acknowledge_settled()
             self._engine.tick(self._clock.now_ns())
             _, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
 
     # ── dead letters to their topics ────────────────────────────────────────────────────────────────────────────────
 
@@ -162,9 +182,16 @@ class LocalBroker:
             assert policy is not None
             assert policy.topic is not None
             if policy.topic not in engine.topics:
-                self._homeless.setdefault(policy.topic, []).append((name, sequence))
+                if policy.topic not in self._homeless:
+                    self._homeless.add(policy.topic)
+                    _log.warning("dead letters of %s are kept until their topic %s exists", name, policy.topic)
                 continue
-            draft = dead_letter_draft(subscription, sequence)
+            try:
+                draft = dead_letter_draft(subscription, sequence)
+            except HeliographError as error:
+                _log.error("a dead letter of %s cannot be read, and is not forwarded yet: %s", name, error)
+                self._unread.append((name, sequence))
+                continue
             engine.publish_dead_letters(policy.topic, [draft], self._clock.now_ns())
             published.setdefault(subscription, []).append(sequence)
         facts = engine.take_facts()
@@ -183,7 +210,7 @@ class LocalBroker:
         with self._lock:
             self._forwarding -= 1
             self._forwarded.notify_all()
-            if self._released:
+            if self._released or engine.broken is not None:
                 return
             for subscription, sequences in published.items():
                 if engine.subscriptions.get(subscription.name) is subscription:
@@ -192,10 +219,17 @@ class LocalBroker:
                 self._commit = self._store.append(engine.take_facts())
             else:
                 _, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
 
     def _topic_exists_now(self, name: str) -> None:
-        self._engine.forwards += self._homeless.pop(name, [])
+        """Dead letters that waited for it are on their way."""
+        if name not in self._homeless:
+            return
+        self._homeless.discard(name)
+        for subscription in self._engine.subscriptions.values():
+            policy = subscription.settings.dead_letter_policy
+            if policy is not None and policy.topic == name:
+                self._engine.forwards += [(subscription.name, sequence) for sequence in subscription.dead]
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -204,7 +238,7 @@ class LocalBroker:
             info = _topic_info(self._engine.create_topic(name, settings, self._now_ns()))
             self._topic_exists_now(name)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(info, commit)
 
     def get_topic(self, name: str) -> TopicInfo:
@@ -219,7 +253,7 @@ class LocalBroker:
         with self._lock:
             self._engine.delete_topic(name, clears_backlog=clears_backlog, now_ns=self._now_ns())
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(None, commit)
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,7 +264,7 @@ class LocalBroker:
         with self._lock:
             info = _subscription_info(self._engine.create_subscription(name, topic, settings, self._now_ns()))
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(info, commit)
 
     def get_subscription(self, name: str) -> SubscriptionInfo:
@@ -247,7 +281,7 @@ class LocalBroker:
             self._now_ns()
             self._engine.delete_subscription(name)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(None, commit)
 
     # ── work queues: a topic and a subscription of one name ─────────────────────────────────────────────────────────
@@ -260,12 +294,14 @@ class LocalBroker:
             if existing is not None:
                 if existing.settings != settings:
                     raise QueueExists(f"Queue already exists with other settings: {name}")
-                return Reply(_subscription_info(existing), self._commit)
+                commit, woken = self._finish_operation()
+                return Reply(_subscription_info(existing), commit)
+            check_settings(settings)  # before the topic is there: all or nothing
             self._engine.create_topic(resource, TopicSettings(), now_ns)
             info = _subscription_info(self._engine.create_subscription(resource, resource, settings, now_ns))
             self._topic_exists_now(resource)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(info, commit)
 
     def delete_queue(self, name: str) -> Reply[None]:
@@ -278,7 +314,7 @@ class LocalBroker:
             if resource in self._engine.topics:
                 self._engine.delete_topic(resource, clears_backlog=True, now_ns=now_ns)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(None, commit)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -287,7 +323,7 @@ class LocalBroker:
         with self._lock:
             ids = self._engine.publish(topic, drafts, self._now_ns())
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(ids, commit)
 
     def pull(
@@ -311,7 +347,7 @@ class LocalBroker:
                 oversized_first=oversized_first,
             )
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         # a message is handed out only when its publication, and its lease, cannot be undone by a crash: else its id
         # could name another message afterwards
         return Reply(deliveries, commit if deliveries else COMMITTED)
@@ -367,7 +403,7 @@ class LocalBroker:
             stale = operation(self._now_ns())
             commit, woken = self._finish_operation()
             settings = self._engine.subscription(name).settings
-        _wake(woken)
+        wake(woken)
         # losing the acknowledgement of a plain subscription in a crash means a redelivery, which at-least-once allows
         must_be_durable = settings.enable_exactly_once_delivery or settings.prioritised
         return Reply(stale, commit if must_be_durable else COMMITTED)
@@ -399,7 +435,7 @@ class LocalBroker:
         with self._lock:
             purged = self._engine.purge(subscription, self._now_ns())
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(purged, commit)
 
     def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
@@ -409,7 +445,7 @@ class LocalBroker:
         with self._lock:
             count = self._engine.retry_dead_letters(subscription, message_ids, self._now_ns())
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(count, commit)
 
     def purge_dead_letters(self, subscription: str) -> Reply[int]:
@@ -417,7 +453,7 @@ class LocalBroker:
             self._now_ns()
             count = self._engine.purge_dead_letters(subscription)
             commit, woken = self._finish_operation()
-        _wake(woken)
+        wake(woken)
         return Reply(count, commit)
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
@@ -432,10 +468,14 @@ class LocalBroker:
 
     def health(self) -> Health:
         store = self._store
-        reason = "The broker is closed" if self._closed else ""
-        if not reason and (failing := store.failing) is not None:
-            reason = f"The store cannot commit: {failing}"
-        return Health(store.kind, store.durability, reason)
+        return Health(store.kind, store.durability, "The broker is closed" if self._closed else self._trouble())
+
+    def _trouble(self) -> str:
+        """Why nothing may change at present; "" = it may."""
+        if self._engine.broken is not None:
+            return f"The broker must be started again, nothing answered is lost: {self._engine.broken}"
+        failing = self._store.failing
+        return "" if failing is None else f"The store cannot commit: {failing}"
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
@@ -446,24 +486,15 @@ class LocalBroker:
                 return
             if self._settled and self._store.failing is None:
                 self._acknowledge_settled()
-                self._finish_operation()
+            self._finish_operation()  # also what an operation that was refused found due, and nobody stored yet
             self._closed = True
             woken = self._watches.of(self._engine.subscriptions)
             # a dead letter that is durable in its topic, and not known to be so here, would be published again
             self._forwarded.wait_for(lambda: not self._forwarding, FORWARDING_SECONDS_MAX)
             self._released = True
         self._timer.close()
-        _wake(woken)
+        wake(woken)
         self._store.close()
-
-
-def _wake(watches: Sequence[SubscriptionWatch]) -> None:
-    """Outside the lock: a callback may do what it likes, and its failure is its own."""
-    for watch in watches:
-        try:
-            watch.wake()
-        except Exception:
-            _log.exception("a watch's callback failed")
 
 
 def _topic_info(topic: Topic) -> TopicInfo:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
 from heliograph.engine.retention import TrimPoint
-from heliograph.errors import Unavailable
-from heliograph.store.protocol import NEVER_NS, Commit, Store
+from heliograph.errors import HeliographError
+from heliograph.store.protocol import EVERYTHING, Commit, Store
 
-_log = logging.getLogger("heliograph")
+_log = logging.getLogger(__name__)
 
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 """How many bytes of messages are kept in memory unless told otherwise."""
 
 CHECKPOINT_SHARE = 0.05
 """Checkpoints take no more of the time than this share: one of a very large work queue may take a second."""
-
-LATEST_SEQUENCE = 2**62
-"""Above every sequence."""
 
 
 class Housekeeping:
@@ -35,7 +33,7 @@ class Housekeeping:
         self._store = store
         self._budget_bytes = memory_budget_bytes
         self._checkpoint_not_before = 0.0
-        # also where nothing leaves memory: what a checkpoint tells of is in the store alone until it is asked for
+        self._settled_up_to: dict[int, int] = {}  # by topic, at the last trim
         self.engine = Engine(self._read)
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
@@ -61,28 +59,41 @@ class Housekeeping:
             self._checkpoint()
         if self.engine.trims is not None:
             self._trim(self.engine.trims)
+            self.engine.trims = None
 
     def settle(self) -> Commit:
-        """All at once, whether it is due or not: the facts of a recovery, what may be trimmed, and a checkpoint."""
+        """All at once, whether it is due or not: the facts of a recovery, a checkpoint, and what may be trimmed."""
         self._store.append(self.engine.take_facts())
-        self._trim(self.engine.trims or [])
-        return self._store.checkpoint(self.engine.checkpoint())
+        commit = self._store.checkpoint(self.engine.checkpoint())
+        if self.engine.trims is not None:
+            self._forget(self.engine.trims)
+            self.engine.trims = None
+        return commit
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> bool:
+        """False if it is not the time for one."""
         began = time.perf_counter()
         if began < self._checkpoint_not_before or self._store.failing is not None:
-            return
+            return False
         self._store.checkpoint(self.engine.checkpoint())
         now = time.perf_counter()
         self._checkpoint_not_before = now + (now - began) / CHECKPOINT_SHARE
+        return True
 
-    def _trim(self, points: list[TrimPoint]) -> None:
-        self.engine.trims = None
+    def _trim(self, points: Sequence[TrimPoint]) -> None:
+        """Let old messages go. The journal must not tell of them any more: so a checkpoint comes first where any have
+        been settled since the last time."""
+        settled_up_to = {point.topic_number: point.up_to for point in points}
+        if settled_up_to != self._settled_up_to and self._store.keeps_facts and not self._checkpoint():
+            return
+        self._settled_up_to = settled_up_to
+        self._forget(points)
+
+    def _forget(self, points: Sequence[TrimPoint]) -> None:
         try:
             for point in points:
                 self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
-            known = {point.topic_number for point in points}
-            for topic_number in self._store.topic_numbers() - known:
-                self._store.trim(topic_number, LATEST_SEQUENCE, NEVER_NS)
-        except Unavailable as error:  # whoever's operation this comes with has nothing to do with it
-            _log.warning("nothing was trimmed this time: %s", error)
+            for topic_number in self._store.topic_numbers() - {point.topic_number for point in points}:
+                self._store.trim(topic_number, EVERYTHING)
+        except HeliographError as error:  # no business of the operation that happened to bring it
+            _log.warning("the store cannot be trimmed, and will be later: %s", error)

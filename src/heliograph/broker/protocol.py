@@ -172,7 +172,7 @@ class Broker(Protocol):
         """What would be delivered next, without a lease. Raises: SubscriptionNotFound."""
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
-        """(first, last) durable sequence of the topic's log that can still be read; (1, 0) when none can.
+        """(first, last) durable sequence of the topic's log that can be read; `last` is `first` - 1 when none can.
         Raises: TopicNotFound."""
 
     def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:

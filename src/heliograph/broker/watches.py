@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+_log = logging.getLogger("heliograph")
 
 
 class SubscriptionWatch:
@@ -54,3 +57,12 @@ class Watches:
         if not self._by_subscription:
             return []
         return [watch for name in subscriptions for watch in self._by_subscription.get(name, ())]
+
+
+def wake(watches: Sequence[SubscriptionWatch]) -> None:
+    """Outside the broker's lock: a callback may do what it likes, and its failure is its own."""
+    for watch in watches:
+        try:
+            watch.wake()
+        except Exception:
+            _log.exception("a watch's callback failed")

@@ -7,14 +7,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
+from heliograph.demo import publishers, workers
 from heliograph.demo.commands import Commands
-from heliograph.demo.delays import WORKERS, Forwarder, Workers
 from heliograph.demo.flights import Flight
+from heliograph.demo.forwarder import Forwarder
 from heliograph.demo.ordered_subscriber import OrderedSubscriber
+from heliograph.demo.part_process import PartProcess, in_one_line
 from heliograph.demo.progress import Step, Steps
-from heliograph.demo.publisher_process import PublisherProcess
 from heliograph.demo.topics import NAMES
-from heliograph.errors import HeliographError, Unavailable
+from heliograph.demo.workers import WORKERS, WorkDone
+from heliograph.errors import Unavailable
 
 STALL_SECONDS_MAX = 90.0
 LOOK_EVERY_SECONDS = 0.5
@@ -59,14 +63,23 @@ class Cast:
         self._forward = Step("Forward the late and the cancelled", count)
         self._work = Step("Work off the queue, worst first", None)
 
-        def answered() -> None:
-            self._publish.advance()
-            on_published(self._publish.done)
+        def published(done: int) -> None:
+            self._publish.reach(done)
+            on_published(done)
 
-        self.publishers = PublisherProcess(NAMES.flights, airlines, answered)
+        self.publishers = PartProcess(
+            "publishers",
+            publishers.from_task,
+            publishers.encode_task(NAMES.flights, airlines),
+            list[publishers.Answer],
+            published,
+        )
         self.ordered = OrderedSubscriber(NAMES.ordered, count, self._consume.advance)
         self.forwarder = Forwarder(NAMES.forwarder, Commands(endpoint, self._over), count, self._forward.advance)
-        self.workers = Workers(endpoint, self.handling_seconds, self._work.advance)
+        task = workers.Task(endpoint, self.handling_seconds)
+        self.workers = PartProcess(
+            "workers", workers.from_task, msgspec.msgpack.encode(task), WorkDone, self._work.reach
+        )
 
     def play(self, check: Callable[[], None]) -> None:
         """Everybody works until everything is done; nobody works any more afterwards, whatever happened.
@@ -108,7 +121,7 @@ class Cast:
             check()
             for who, failure in self._failures().items():
                 if failure is not None:
-                    raise Unavailable(f"The {who} failed: {_in_one_line(failure)}") from failure
+                    raise Unavailable(f"The {who} failed: {in_one_line(failure)}") from failure
             done = self._publish.done + self._consume.done + self._forward.done + self._work.done
             if done != moved:
                 moved, moved_at = done, time.monotonic()
@@ -123,8 +136,3 @@ class Cast:
             "forwarder": self.forwarder.failure(),
             "workers": self.workers.failure(),
         }
-
-
-def _in_one_line(error: BaseException) -> str:
-    text = error.message if isinstance(error, HeliographError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 LINE_EVERY_SECONDS = 20.0
 
@@ -35,6 +35,10 @@ class Step:
         """One piece more."""
         self.done = next(self._pieces)  # a late writer may set it back by one for a moment; the next puts it right
 
+    def reach(self, done: int) -> None:
+        """So many pieces are done."""
+        self.done = done
+
     def finish(self, note: str = "", at: float | None = None) -> None:
         """The step is over, or was over at an instant of `time.monotonic`."""
         self.seconds = (at or time.monotonic()) - self.started
@@ -42,11 +46,21 @@ class Step:
         if self.total is not None:
             self.done = self.total
 
+    def elapsed(self) -> float:
+        """Seconds since the step began, or that it took."""
+        return time.monotonic() - self.started if self.seconds is None else self.seconds
+
+    def count(self) -> str:
+        """How much is done, in words; "" where nothing is counted."""
+        if self.total is not None:
+            return f"{self.done:,} of {self.total:,}"
+        return f"{self.done:,}" if self.done else ""
+
     def line(self) -> str:
         """The step in one line of text."""
-        count = f"{self.done:,} of {self.total:,}" if self.total is not None else f"{self.done:,}" if self.done else ""
+        count = self.count()
         if self.seconds is None:
-            time_taken = f"{count and ' after '}{time.monotonic() - self.started:.0f} s" + ("" if count else " so far")
+            time_taken = f" after {self.elapsed():.0f} s" if count else f"{self.elapsed():.0f} s so far"
         else:
             time_taken = f"{' in' if count else 'done in'} {self.seconds:.1f} s"
         return f"{self.title}: {count}{time_taken}{f' ({self.note})' if self.note else ''}"
@@ -62,7 +76,7 @@ class Steps:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._steps: list[Step] = []
-        self._bars = _Bars(self._steps, console) if console.is_terminal else None
+        self._bars = _Bars(console) if console.is_terminal else None
         self._over = threading.Event()
         self._lines: threading.Thread | None = None
 
@@ -70,6 +84,8 @@ class Steps:
         """A step begins."""
         step.started = time.monotonic()
         self._steps.append(step)
+        if self._bars is not None:
+            self._bars.show(step)
         return step
 
     def finish(self, step: Step, note: str = "", at: float | None = None) -> None:
@@ -109,25 +125,30 @@ class Steps:
 class _Bars(Progress):
     """Bars that look at their steps whenever they are drawn."""
 
-    def __init__(self, steps: list[Step], console: Console) -> None:
-        self._shown: dict[int, TaskID] = {}
-        self._of = steps
+    def __init__(self, console: Console) -> None:
+        self._shown: dict[TaskID, Step] = {}
         super().__init__(
             SpinnerColumn(finished_text="[green]✓"),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[count]}", justify="right"),
+            TextColumn("{task.fields[seconds]}", justify="right"),
             TextColumn("{task.fields[note]}", style="dim"),
             console=console,
             refresh_per_second=5,
         )
 
+    def show(self, step: Step) -> None:
+        """One bar more."""
+        task = self.add_task(step.title, total=step.total, count="", seconds="", note="")
+        self._shown[task] = step
+
     def get_renderables(self) -> Iterable[RenderableType]:
-        for place, step in enumerate(list(self._of)):
-            if place not in self._shown:
-                self._shown[place] = self.add_task(step.title, total=step.total, note="")
-            total = step.total if step.total is not None or step.seconds is None else max(step.done, 1)
-            done = total if step.seconds is not None else step.done
-            self.update(self._shown[place], completed=done, total=total, note=step.note)
+        """What is drawn."""
+        for task, step in list(self._shown.items()):
+            total, done = step.total, step.done
+            if step.seconds is not None:
+                total = done = step.total or 1
+            seconds = f"{step.elapsed():.0f} s"
+            self.update(task, completed=done, total=total, count=step.count(), seconds=seconds, note=step.note)
         yield from super().get_renderables()

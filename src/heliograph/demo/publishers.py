@@ -99,9 +99,16 @@ class Publishers:
             client.stop()
             client.transport.close()
 
-    def answers(self, known: int = 0) -> list[Answer]:
-        """What the broker has answered so far, in the order of the answers, without the first `known`."""
-        return self._answers[known:]
+    def expect(self, count: int) -> None:
+        """Nothing to learn: what is to be published says how much it is."""
+
+    def done(self) -> int:
+        """How many flights are answered."""
+        return len(self._answers)
+
+    def result(self) -> list[Answer]:
+        """What the broker has answered so far, in the order of the answers."""
+        return list(self._answers)
 
     def _run(self, client: pubsub_v1.PublisherClient, flights: Sequence[Flight]) -> None:
         try:
@@ -135,6 +142,16 @@ class Publishers:
             if not self._unanswered:
                 self.completed = time.monotonic()
                 self.complete.set()
+
+
+def encode_task(topic: str, airlines: Mapping[str, Sequence[Flight]]) -> bytes:
+    """The arguments of `Publishers`, for another process."""
+    return msgspec.msgpack.encode((topic, airlines))
+
+
+def from_task(task: bytes) -> Publishers:
+    """Publishers with the arguments that `encode_task` encoded."""
+    return Publishers(*msgspec.msgpack.decode(task, type=tuple[str, dict[str, list[Flight]]]))
 
 
 def _client() -> pubsub_v1.PublisherClient:

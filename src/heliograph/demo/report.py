@@ -187,7 +187,7 @@ def _milliseconds(value: float) -> str:
 
 
 def _table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place else "left", no_wrap=not place)
     for row in rows:

@@ -21,7 +21,7 @@ from heliograph.demo.commands import Commands
 from heliograph.demo.crash import Crash
 from heliograph.demo.delays import dead_letters, left_in_queue
 from heliograph.demo.flights import Flight, by_airline
-from heliograph.demo.latency import Percentiles
+from heliograph.demo.latency import Percentiles, percentiles
 from heliograph.demo.outcome import Outcome, Throughput
 from heliograph.demo.progress import Step, Steps
 from heliograph.demo.topics import NAMES
@@ -75,12 +75,12 @@ class Story:
             throughput=_throughput(cast, self._count, analysis),
             latency=_latency(cast, at_rest),
             hours=analysis.figures.hours,
-            waits=cast.workers.waits(),
+            waits=cast.workers.result().waits,
             handling_seconds=cast.handling_seconds,
             aircraft=cast.ordered.order.aircraft,
             legs_checked=cast.ordered.order.checked,
             repeated=_repeated(cast, self._count, analysis, again),
-            failures_by_error=cast.workers.failures_by_error,
+            failures_by_error=cast.workers.result().failures_by_error,
             broker_killed=self._crash is not None,
             seconds=time.monotonic() - started,
             machine=_machine(),
@@ -117,16 +117,19 @@ class Story:
         }
         unknown = sum(row not in known for subscription, known in again.items() for row in rows[subscription])
         known = sum(map(len, rows.values())) - unknown
+        published: dict[str, dict[int, str]] = {}
+        for answer in cast.publishers.result():
+            published.setdefault(answer.carrier, {})[answer.row] = answer.message_id
         dead: dict[str, set[int]] = {}
         for flight in dead_letters(commands):
             dead.setdefault(flight.carrier, set()).add(flight.row)
         evidence = Evidence(
             flights=self._airlines,
-            published=cast.publishers.published,
+            published=published,
             archived=analysis.figures.flights,
             acknowledged=cast.ordered.acknowledged.by_airline(),
             queued=cast.forwarder.queued.by_airline(),
-            worked=cast.workers.worked.by_airline(),
+            worked=cast.workers.result().worked,
             dead=dead,
             order_violations=cast.ordered.order.violations,
             left_unacknowledged=unknown if self._crash is not None else unknown + known,
@@ -140,7 +143,8 @@ def _throughput(cast: Cast, count: int, analysis: Analysis) -> list[Throughput]:
     def since_start(completed: float) -> float:
         return completed - cast.started
 
-    jobs = len(cast.workers.worked) + len(cast.workers.dead)
+    work = cast.workers.result()
+    jobs = sum(map(len, work.worked.values())) + sum(map(len, work.dead.values()))
     return [
         Throughput("published and answered (durable)", count, since_start(cast.publishers.completed)),
         Throughput(
@@ -155,7 +159,9 @@ def _throughput(cast: Cast, count: int, analysis: Analysis) -> list[Throughput]:
 def _latency(cast: Cast, at_rest: Percentiles) -> dict[str, Percentiles]:
     return {
         "publish() to callback, one message at a time": at_rest,
-        "publish() to durable answer, all at once": cast.publishers.durations.percentiles(),
+        "publish() to durable answer, all at once": percentiles(
+            answer.duration_ns for answer in cast.publishers.result()
+        ),
         "publish time to ordered callback, all at once": cast.ordered.delivery.percentiles(),
         "queue.publish to durable answer": cast.forwarder.enqueue.percentiles(),
     }
@@ -166,7 +172,7 @@ def _repeated(cast: Cast, count: int, analysis: Analysis, again: int) -> dict[st
         "publishes (the client repeated a call whose answer was lost)": analysis.messages - count,
         "ordered deliveries": cast.ordered.acknowledged.repeated + again,
         "deliveries to the forwarder": cast.forwarder.seen.repeated,
-        "late flights worked off": cast.workers.worked.repeated,
+        "late flights worked off": cast.workers.result().repeated,
     }
 
 

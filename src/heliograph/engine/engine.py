@@ -29,7 +29,14 @@ from heliograph.engine.message import (
     size_bytes,
     split_message_id,
 )
-from heliograph.engine.retention import SWEEP_NS, TrimPoint, past_retention, trim_point
+from heliograph.engine.retention import (
+    PURGED_PER_FACT_MAX,
+    SWEEP_MESSAGES,
+    SWEEP_NS,
+    TrimPoint,
+    past_retention,
+    trim_point,
+)
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.state import State
 from heliograph.engine.statistics import Statistics
@@ -37,6 +44,7 @@ from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import (
     AlreadyExists,
+    HeliographError,
     InvalidAckId,
     MessageNotFound,
     QueueFull,
@@ -59,10 +67,10 @@ class Engine(State):
     def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
         super().__init__(read_log)
         self.filled: list[str] = []  # subscriptions that began to drop newcomers since the caller last looked
-        # what the store need not keep any more: of each topic that is left, and nothing of any other. None = as before
-        self.trims: list[TrimPoint] | None = None
+        self.trims: list[TrimPoint] | None = None  # what the store need not keep any more; None = not looked at since
         self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
         self._sweep_ns = 0  # when retention is looked at next; 0 = nothing was ever published
+        self._published = 0  # messages since then
         self._full: set[str] = set()  # subscriptions of which `filled` has told; see `capacity.has_room_again`
 
     def recovered(self, now_ns: int) -> None:
@@ -97,16 +105,27 @@ class Engine(State):
                 subscription.scheduled_ns = 0
                 self._tick_subscription(subscription, now_ns)
                 self._schedule(subscription)
-        if 0 < self._sweep_ns <= now_ns:
+        if 0 < self._sweep_ns <= now_ns or self._published >= SWEEP_MESSAGES:
             self._sweep(now_ns)
 
     def _sweep(self, now_ns: int) -> None:
         """Waiting messages past their retention go, and the store learns what nobody needs any more."""
+        self._sweep_ns, self._published = now_ns + SWEEP_NS, 0
         for subscription in list(self.subscriptions.values()):
-            while sequences := past_retention(subscription, now_ns):
-                self._record(f.MessagesPurged(subscription.name, sequences))
+            old = self._past_retention(subscription, now_ns)
+            for start in range(0, len(old), PURGED_PER_FACT_MAX):
+                self._record(f.MessagesPurged(subscription.name, old[start : start + PURGED_PER_FACT_MAX]))
+            self._schedule(subscription)  # a key that goes on may bring a delay
         self.trims = [trim_point(topic, now_ns) for topic in self.all_topics()]
-        self._sweep_ns = now_ns + SWEEP_NS
+
+    def _past_retention(self, subscription: Subscription, now_ns: int) -> list[int]:
+        """None of messages that cannot be read: whoever pulls them is told, others are not held up."""
+        try:
+            sequences = past_retention(subscription, now_ns)
+            subscription.topic.log.fetch(sequences)
+        except HeliographError:
+            return []
+        return sequences
 
     def _tick_subscription(self, subscription: Subscription, now_ns: int) -> None:
         ended = subscription.leases.due(now_ns)
@@ -208,6 +227,7 @@ class Engine(State):
             for sequence, d in enumerate(drafts, first)
         ]
         self._record(f.MessagesPublished(topic.name, topic.number, messages))
+        self._published += len(messages)
         if not self._sweep_ns:
             self._sweep_ns = now_ns + SWEEP_NS
         for subscription in topic.subscriptions.values():
@@ -316,6 +336,7 @@ class Engine(State):
         if settings.outstanding_bytes_max:
             # a large message never blocks for ever: where nothing is outstanding, the first goes alone
             sequences = within(subscription, sequences, room, alone_allowed=not len(subscription.leases))
+        subscription.topic.log.fetch(sequences)
         return sequences
 
     def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
@@ -356,7 +377,8 @@ class Engine(State):
                 stale.append(ack_id)
             else:
                 current[sequence] = None
-        return subscription, list(current), stale
+        subscription.topic.log.fetch(sequences := list(current))
+        return subscription, sequences, stale
 
     def subscription_of(self, ack_id: str) -> str:
         """The name of the subscription that an ack id belongs to.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from heliograph.engine.message import Message, total_bytes
 from heliograph.engine.residency import Residency
+from heliograph.errors import Internal
 
 PAGE_MESSAGES = 512  # one read of the store; small enough that a page in memory for one message's sake is no matter
 OVERHEAD_BYTES = 136  # what a message takes in memory beyond its content: objects, and its place in the page
@@ -83,12 +84,13 @@ class TopicLog:
         residency: which pages of all topics are in memory; None = all.
     """
 
-    __slots__ = ("_floor_page", "_pages", "_read", "_residency", "next_sequence")
+    __slots__ = ("_floor_page", "_outside", "_pages", "_read", "_residency", "next_sequence")
 
     def __init__(self, read: ReadLog | None = None, residency: Residency | None = None) -> None:
         self.next_sequence = 1  # what the next message will get
         self._pages: dict[int, Page] = {}
         self._floor_page = 0  # no page is below it
+        self._outside = 0  # how many pages are out of memory
         self._read = read
         self._residency = residency
 
@@ -169,6 +171,22 @@ class TopicLog:
             first += len(part)
         return selected  # type: ignore[return-value]  # held, so none is None
 
+    def fetch(self, sequences: Sequence[int]) -> None:
+        """Have the pages of these in memory. What reads the store may fail: better here than when a fact is half done.
+
+        Raises:
+            Unavailable, Internal: the store cannot be read, or is damaged there.
+        """
+        if not self._outside:
+            return
+        known = -1
+        for sequence in sequences:
+            number = (sequence - 1) >> _SHIFT
+            if number != known:
+                known, page = number, self._pages.get(number)
+                if page is not None and page.out is not None:
+                    self._bring_in(number, page)
+
     def held(self, first: int, last: int) -> Iterator[Message]:
         """Those in [first, last] that somebody holds, in order."""
         sequence, last = max(first, self._first_page() * PAGE_MESSAGES + 1), min(last, self.next_sequence - 1)
@@ -206,8 +224,10 @@ class TopicLog:
             if page is None:
                 page = self._pages[number] = Page()
                 page.out = bytearray(PAGE_MESSAGES)
+                self._outside += 1
             elif page.out is None:
                 page.go_out()  # a subscription that was restored before has looked into it
+                self._outside += 1
                 if self._residency is not None:
                     self._residency.gone(self, number)
             page.hold_outside(place, count)
@@ -255,6 +275,7 @@ class TopicLog:
     def _drop(self, number: int, page: Page) -> None:
         """Nobody holds anything of it: it goes, also from the end of the log, where a new one will be begun."""
         del self._pages[number]
+        self._outside -= page.out is not None
         if self._residency is not None:
             self._residency.gone(self, number)
 
@@ -266,6 +287,7 @@ class TopicLog:
         if page is None or page.out is not None or len(page.messages) < PAGE_MESSAGES:
             return False
         page.go_out()
+        self._outside += 1
         return True
 
     def _bring_in(self, number: int, page: Page) -> list[Message | None]:
@@ -273,15 +295,20 @@ class TopicLog:
         assert page.out is not None
         first = number * PAGE_MESSAGES + 1
         messages: list[Message | None] = [None] * PAGE_MESSAGES
+        missing = page.out.count(1)
         for message in self._read(first, first + PAGE_MESSAGES - 1):
             place = message.sequence - first
             if page.out[place]:
                 messages[place] = message
+                missing -= 1
+        if missing:
+            raise Internal(f"{missing} messages from {first} on that are still needed are missing in the store")
         if self.next_sequence - first < PAGE_MESSAGES:
             del messages[self.next_sequence - first :]  # the end of the log, where the page goes on growing
             if page.holders is not None:
                 del page.holders[self.next_sequence - first :]
         page.messages, page.out = messages, None
+        self._outside -= 1
         here = [message for message in messages if message is not None]
         page.size_bytes = page.size_bytes or total_bytes(here) + OVERHEAD_BYTES * len(here)
         if self._residency is not None:

@@ -6,7 +6,7 @@ waits for its backoff, nothing of its key overtakes (design §5), whatever the p
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ class OrderingKeys:
     __slots__ = ("_keys", "waiting")
 
     def __init__(self) -> None:
-        self._keys: dict[str, deque[int] | None] = {}  # None = one has the turn, nobody waits
+        self._keys: dict[str, deque[int] | None] = {}  # ascending; None = one has the turn, nobody waits
         self.waiting = 0
 
     def admit(self, key: str, sequence: int) -> bool:
@@ -48,11 +48,15 @@ class OrderingKeys:
         return sequence
 
     def leave(self, key: str, sequence: int) -> bool:
-        """One that waits goes away (expired or purged). False if it does not wait. Linear in the key's own queue."""
+        """One that waits goes away (expired or purged). False if it does not wait. O(1) for the one with the turn and
+        the next, who are what mostly goes; else linear in the key's own queue."""
         queue = self._keys.get(key)
-        if queue is None or sequence not in queue:
+        if queue is None or sequence < queue[0]:
             return False
-        queue.remove(sequence)
+        place = bisect_left(queue, sequence) if queue[0] != sequence else 0
+        if place == len(queue) or queue[place] != sequence:
+            return False
+        del queue[place]
         self.waiting -= 1
         if not queue:
             self._keys[key] = None

@@ -35,10 +35,12 @@ class Residency:
         """The page was read from the store again: it is due now, so it goes last."""
         self._add(log, page, size_bytes)
         self._candidates.appendleft((log, page, 0))
+        self._prune()
 
     def _add(self, log: TopicLog, page: int, size_bytes: int) -> None:
+        # it may have been counted before: brought in as the end of the log, and filled now
+        self.bytes += size_bytes - self._sizes.get((id(log), page), 0)
         self._sizes[id(log), page] = size_bytes
-        self.bytes += size_bytes
 
     def gone(self, log: TopicLog, page: int) -> None:
         """Nobody holds anything of the page any more."""

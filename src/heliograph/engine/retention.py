@@ -3,7 +3,7 @@ may be trimmed."""
 
 from __future__ import annotations
 
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import NamedTuple
 
 from heliograph.engine.subscription import Subscription
@@ -11,8 +11,12 @@ from heliograph.engine.topic import Topic
 
 # How often the engine looks for messages past retention: retention is counted in days, and ten minutes at least.
 SWEEP_NS = 60 * 1_000_000_000
+# And after so many were published, so that a store in memory does not keep what is done for so long.
+SWEEP_MESSAGES = 100_000
 # So that a long stand-still does not become one huge fact.
 PURGED_PER_FACT_MAX = 10_000
+
+NEVER_NS = 2**63 - 1  # an instant after all others
 
 
 class TrimPoint(NamedTuple):
@@ -21,7 +25,7 @@ class TrimPoint(NamedTuple):
     Args:
         topic_number: whose.
         up_to: no subscription needs a message with a lower sequence.
-        published_before_ns: and nobody may read one that is older.
+        published_before_ns: and nobody may read one that is older; `NEVER_NS` where nothing is kept for its age.
     """
 
     topic_number: int
@@ -30,8 +34,8 @@ class TrimPoint(NamedTuple):
 
 
 def past_retention(subscription: Subscription, now_ns: int) -> list[int]:
-    """Waiting messages published longer ago than the subscription keeps them, at most `PURGED_PER_FACT_MAX`. What is
-    leased is looked at when it has come back."""
+    """Waiting messages published longer ago than the subscription keeps them. What is leased is looked at when it has
+    come back."""
     if not subscription.settings.message_retention_ns:
         return []
     cutoff_ns = now_ns - subscription.settings.message_retention_ns
@@ -40,7 +44,7 @@ def past_retention(subscription: Subscription, now_ns: int) -> list[int]:
         return []
     log = subscription.topic.log
     old = takewhile(lambda message: message.publish_time_ns < cutoff_ns, log.held(oldest, log.next_sequence - 1))
-    last = max(message.sequence for message in islice(old, PURGED_PER_FACT_MAX))
+    last = max(message.sequence for message in old)
     return sorted(sequence for sequence in subscription.waiting_sequences(last) if sequence <= last)
 
 
@@ -50,4 +54,4 @@ def trim_point(topic: Topic, now_ns: int) -> TrimPoint:
     for subscription in topic.subscriptions.values():
         if subscription.settings.retain_acked_messages:
             kept_ns = max(kept_ns, subscription.settings.message_retention_ns)
-    return TrimPoint(topic.number, topic.log.floor(), now_ns - kept_ns)
+    return TrimPoint(topic.number, topic.log.floor(), now_ns - kept_ns if kept_ns else NEVER_NS)

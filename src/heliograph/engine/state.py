@@ -37,6 +37,7 @@ class State:
         self._by_number: dict[int, Subscription] = {}
         self._number = 0  # the last that a topic or subscription got
         self._facts: list[Fact] = []
+        self.broken: Exception | None = None  # why no operation may follow; see `_record`
         self._read_log = read_log
         self._residency = Residency() if read_log is not None else None
         self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
@@ -67,7 +68,13 @@ class State:
         self._facts.append(fact)
         if self._residency is not None:
             self._residency.fact_count += 1
-        return self._handlers[type(fact)](fact)
+        try:
+            return self._handlers[type(fact)](fact)
+        except Exception as error:
+            # half done: were it or anything later stored, the next recovery would lead elsewhere, or nowhere
+            self._facts.clear()
+            self.broken = error
+            raise
 
     def replay(self, fact: Fact) -> None:
         """Apply a fact that happened before: recovery."""

@@ -96,7 +96,7 @@ class Feed:
             return
         self.lost = True
         self._on_lost()
-        for wake in (*self._waiting, *self._streams):
+        for wake in (*self._waiting, *self._aside, *self._streams):
             wake()
 
     # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -29,6 +29,7 @@ from heliograph.engine.message import Message
 from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.server.http import answer_json, query, required
 from heliograph.server.routing import Receive, Route, Scope, Send
+from heliograph.server.waiting import until_gone
 from heliograph.wire import arrow
 
 ROWS_MAX = 5_000
@@ -175,7 +176,7 @@ def _halved(messages: list[Message], bytes_max: int) -> Iterator[list[Message]]:
 
 async def _send_parts(receive: Receive, send: Send, parts: _Parts) -> None:
     """Send all parts as one body, making the next while the last is sent. Ends quietly when the client goes away."""
-    gone = asyncio.ensure_future(_disconnected(receive))
+    gone = asyncio.ensure_future(until_gone(receive))
     ahead = asyncio.ensure_future(asyncio.to_thread(parts.next))
     try:
         while part := await ahead:
@@ -190,8 +191,3 @@ async def _send_parts(receive: Receive, send: Send, parts: _Parts) -> None:
         gone.cancel()
         ahead.cancel()
         await asyncio.to_thread(parts.close)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -25,7 +25,8 @@ from heliograph.errors import (
 from heliograph.server import queue_requests as q
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
-from heliograph.server.routing import ClientGone, Receive
+from heliograph.server.routing import Receive
+from heliograph.server.taking import take_or_wait
 from heliograph.server.waiting import Wait
 
 Answer = dict[str, Any]
@@ -171,13 +172,23 @@ class QueueCommands:
 
     async def _consume(self, request: q.Consume, receive: Receive) -> Answer:
         settings, _ = self._settings(request.queue)
+        name = QUEUE_PREFIX + request.queue
         room = self._room(request, settings)
         deliveries: Sequence[Delivery] = ()
         if room:
-            deliveries = await self._take(request, room)
-            if not deliveries and request.timeout:
-                async with Wait(receive, self._closing, request.timeout) as wait:
-                    deliveries = await self._wait_and_take(request, settings, wait)
+            deliveries = await take_or_wait(
+                self._feeds,
+                self._broker,
+                name,
+                room=lambda: self._room(request, settings),
+                take=lambda wanted: self._broker.pull(
+                    name,
+                    wanted,
+                    ack_deadline_ns=0 if request.ack_deadline is None else q.nanoseconds(request.ack_deadline),
+                    consumer=request.consumer_id,
+                ),
+                wait=Wait(receive, self._closing, request.timeout) if request.timeout else None,
+            )
         answers = [_delivered(delivery, settings) for delivery in deliveries]
         at_limit = {"at_prefetch_limit": not answers and not room}
         if request.max_messages > 1:
@@ -189,46 +200,6 @@ class QueueCommands:
         prefetch = request.prefetch or _kept_config(settings.resource).prefetch
         held = self._broker.outstanding(QUEUE_PREFIX + request.queue, request.consumer_id) if request.consumer_id else 0
         return max(min(request.max_messages, prefetch - held), 0)
-
-    async def _take(self, request: q.Consume, room: int) -> Sequence[Delivery]:
-        return await self._broker.pull(
-            QUEUE_PREFIX + request.queue,
-            room,
-            ack_deadline_ns=0 if request.ack_deadline is None else q.nanoseconds(request.ack_deadline),
-            consumer=request.consumer_id,
-        )
-
-    async def _wait_and_take(
-        self, request: q.Consume, settings: SubscriptionSettings, wait: Wait
-    ) -> Sequence[Delivery]:
-        feed = self._feeds.join(QUEUE_PREFIX + request.queue)
-        try:
-            while True:
-                signals = feed.signals
-                room = self._room(request, settings)
-                if feed.may_have and room:
-                    deliveries = await self._take(request, room)
-                    if deliveries:
-                        feed.found(wait.wake, enough=len(deliveries) == room)
-                        return self._unless_gone(feed.info.name, deliveries, wait)
-                    feed.nothing(signals)
-                if feed.lost:
-                    raise QueueNotFound(request.queue)
-                if wait.is_over:
-                    return ()
-                feed.stand_in_row(wait.wake)
-                await wait.woken()
-        finally:
-            feed.detach(wait.wake)
-            self._feeds.leave(feed)
-
-    def _unless_gone(self, name: str, deliveries: Sequence[Delivery], wait: Wait) -> Sequence[Delivery]:
-        try:
-            wait.check()
-        except ClientGone:
-            self._broker.release(name, [delivery.ack_id for delivery in deliveries])
-            raise
-        return deliveries
 
     # ── what becomes of them ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -33,7 +33,7 @@ class Wait:
         """Ends the present wait. The same object every time."""
 
     async def __aenter__(self) -> Self:
-        self._gone = asyncio.ensure_future(_until_gone(self._receive))
+        self._gone = asyncio.ensure_future(until_gone(self._receive))
         self._gone.add_done_callback(self._on_gone)
         self._timer = self._loop.call_at(self._ends_at, self.wake)
         self._closing.add(self.wake)
@@ -73,6 +73,7 @@ class Wait:
             self.wake()
 
 
-async def _until_gone(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
+    """Return when the client has gone; the request's body has been read."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -9,8 +9,9 @@ import msgspec
 
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Message
+from heliograph.engine.retention import NEVER_NS
 from heliograph.errors import Unavailable
-from heliograph.store.protocol import COMMITTED, NEVER_NS, Commit, Durability
+from heliograph.store.protocol import COMMITTED, Commit, Durability
 
 _READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of them at a time
 
@@ -38,6 +39,8 @@ class _Log:
 
     def first_from(self, up_to: int, published_before_ns: int) -> int:
         """The oldest that is not below `up_to`, or was not published before that instant; `up_to` if there is none."""
+        if published_before_ns == NEVER_NS:
+            return up_to
         for sequence in range(self.first, min(up_to, self.last + 1)):
             (message,) = self.read(sequence, sequence)
             if message.publish_time_ns >= published_before_ns:
@@ -87,6 +90,11 @@ class MemoryStore:
     def failing(self) -> Exception | None:
         """Memory does not fail."""
         return None
+
+    @property
+    def keeps_facts(self) -> bool:
+        """See `Store.keeps_facts`."""
+        return self._facts is not None
 
     @property
     def facts_written(self) -> int:
@@ -147,7 +155,7 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             log = self._logs.get(topic_number)
-            return (log.first, log.last) if log is not None and log.first <= log.last else (1, 0)
+            return (log.first, log.last) if log is not None else (1, 0)
 
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+from heliograph.engine.retention import NEVER_NS
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Commit:
                 _log.exception("a callback of a commit failed")
 
 
-NEVER_NS = 2**63 - 1  # an instant after all others
+EVERYTHING = 2**62  # above every sequence: the topic is gone, and nothing of it is needed
 
 COMMITTED = Commit()
 COMMITTED.finish()
@@ -131,11 +132,16 @@ class Store(Protocol):
         """
 
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
-        """(first, last) sequence that `read_log` can give; (1, 0) when there is none. Safe from any thread.
+        """(first, last) sequence that `read_log` can give; when there is none, `last` is `first` - 1, and `first` where
+        the log goes on as far as the store knows: behind what was trimmed, or 1. Safe from any thread.
 
         Raises:
             Unavailable: the store is closed, or cannot be read.
         """
+
+    @property
+    def keeps_facts(self) -> bool:
+        """Whether `recover` of a later object gives what is appended to this one."""
 
     @property
     def facts_written(self) -> int:
@@ -154,8 +160,8 @@ class Store(Protocol):
 
     def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
         """The oldest messages of the topic, as far as their sequences are below `up_to` and they were published before
-        `published_before_ns`, are not needed any more, nor are facts about them: `read_log` gives them no more. Their
-        space comes back later.
+        `published_before_ns`, are not needed any more: `read_log` gives them no more. Their space comes back later.
+        No fact since the last checkpoint, nor that itself, may need them: so a checkpoint comes first.
 
         Raises:
             Unavailable: the store is closed.

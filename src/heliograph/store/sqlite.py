@@ -10,11 +10,12 @@ from pathlib import Path
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+from heliograph.engine.retention import NEVER_NS
 from heliograph.errors import StoreRefused
 from heliograph.store.directory import FILE_NAME, damaged, take
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
-from heliograph.store.protocol import NEVER_NS, Commit, Durability
+from heliograph.store.protocol import Commit, Durability
 from heliograph.store.sqlite_file import GIVE_BACK, Connect, Writer, open_reader, space_to_give_back
 from heliograph.store.sqlite_reader import (
     DAMAGE,
@@ -121,6 +122,11 @@ class SqliteStore:
     def append(self, facts: Sequence[Fact]) -> Commit:
         """See `Store.append`."""
         return self._writing.append(facts)
+
+    @property
+    def keeps_facts(self) -> bool:
+        """See `Store.keeps_facts`."""
+        return True
 
     @property
     def checkpoint_due(self) -> bool:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from heliograph.errors import StoreRefused
+from heliograph.store.protocol import EVERYTHING
 from heliograph.store.rows import Group, JournalRow, MessageRow, trim_checksum
 
 Connect = Callable[..., sqlite3.Connection]
@@ -309,6 +310,8 @@ def _trim(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, in
             ).rowcount
         if room == 0:
             unfinished[topic_number] = up_to
+        elif up_to >= EVERYTHING:  # the topic is gone, and so is its last message
+            connection.execute("DELETE FROM trims WHERE topic_number = ?", (topic_number,))
     return unfinished
 
 

@@ -140,7 +140,7 @@ def _read_rows(
 
 
 def log_bounds(readers: Readers, topic_number: int, trimmed_up_to: int) -> tuple[int, int]:
-    """(first, last) sequence from `trimmed_up_to` on; (1, 0) if there is none."""
+    """(first, last) sequence from `trimmed_up_to` on; see `Store.log_bounds`."""
     with readers.lend() as connection:
         lowest = connection.execute(
             "SELECT first_sequence FROM messages WHERE topic_number = ? AND last_sequence >= ? "
@@ -148,7 +148,7 @@ def log_bounds(readers: Readers, topic_number: int, trimmed_up_to: int) -> tuple
             (topic_number, trimmed_up_to),
         ).fetchone()
         if lowest is None:
-            return 1, 0
+            return trimmed_up_to, trimmed_up_to - 1
         highest = connection.execute(
             "SELECT max(last_sequence) FROM messages WHERE topic_number = ?", (topic_number,)
         ).fetchone()

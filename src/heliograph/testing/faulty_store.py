@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
-from heliograph.store.protocol import NEVER_NS, Commit, Durability, Store
+from heliograph.engine.retention import NEVER_NS
+from heliograph.errors import Unavailable
+from heliograph.store.protocol import Commit, Durability, Store
 
 
 class FaultyStore:
@@ -19,10 +21,14 @@ class FaultyStore:
 
     Args:
         inner: the store that keeps things.
+
+    Attributes:
+        unreadable: while it is set nothing can be read: the text of the Unavailable that is raised.
     """
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
+        self.unreadable: str | None = None
         self._lock = threading.RLock()
         self._failures_left = 0
         self._error: Exception = OSError(errno.ENOSPC, "No space left on device")
@@ -80,6 +86,11 @@ class FaultyStore:
         return self._failing or self.inner.failing
 
     @property
+    def keeps_facts(self) -> bool:
+        """See `Store.keeps_facts`."""
+        return self.inner.keeps_facts
+
+    @property
     def facts_written(self) -> int:
         """See `Store.facts_written`."""
         return self.inner.facts_written
@@ -116,23 +127,31 @@ class FaultyStore:
 
     def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
         """See `Store.read_log`."""
+        self._check_readable()
         return self.inner.read_log(topic_number, first, last)
 
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
         """See `Store.log_bounds`."""
+        self._check_readable()
         return self.inner.log_bounds(topic_number)
 
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""
+        self._check_readable()
         return self.inner.topic_numbers()
 
     def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
         """See `Store.trim`."""
+        self._check_readable()
         self.inner.trim(topic_number, up_to, published_before_ns)
 
     def close(self) -> None:
         """See `Store.close`."""
         self.inner.close()
+
+    def _check_readable(self) -> None:
+        if self.unreadable is not None:
+            raise Unavailable(f"The store cannot be read: {self.unreadable}")
 
     def _attempt(self) -> Commit | None:
         """One attempt to commit all that waits: the inner store's commit, or None if it was made to fail."""

@@ -26,6 +26,7 @@ from heliograph.server.pubsub.limits import (
 )
 from heliograph.server.pubsub.outstanding import UNREAD_BYTES_MAX, Held, Unread
 from heliograph.server.pubsub.subscriber import settle_deadline
+from heliograph.server.taking import give_back, leased
 from heliograph.wire.pubsub import DeliveryEncoder
 
 BATCH_MIN = 100
@@ -71,8 +72,10 @@ class StreamingPull:
         finally:
             self._closing.discard(stream.wake)
             feed.detach(stream.wake)
-            stream.forget()
-            self._feeds.leave(feed)
+            try:
+                stream.forget()
+            finally:
+                self._feeds.leave(feed)
 
 
 class _Stream:
@@ -128,7 +131,7 @@ class _Stream:
         self._unread.wait(False)
         self._unread.forgive()
         if held.handed_back and not self._feed.lost and not self._closing.begun:
-            self._broker.release(self._subscription, list(held.handed_back))
+            give_back(self._broker, self._subscription, list(held.handed_back))
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,7 +209,8 @@ class _Stream:
             wanted = min(wanted, self._messages_max - len(self._held.deliveries))
         room = min(BATCH_BYTES, self._bytes_max - self._held.bytes) if self._bytes_max else BATCH_BYTES
         deadline_ns = self._ack_deadline_seconds * SECOND_NS
-        deliveries = await self._broker.pull(self._subscription, wanted, max_bytes=room, ack_deadline_ns=deadline_ns)
+        reply = self._broker.pull(self._subscription, wanted, max_bytes=room, ack_deadline_ns=deadline_ns)
+        deliveries = await leased(self._broker, self._subscription, reply)
         if not deliveries:
             feed.nothing(signals)
             return
@@ -222,7 +226,7 @@ class _Stream:
                 sent += batch
         except BaseException:
             # the client is gone: what it has not got is nobody's
-            self._broker.release(self._subscription, [delivery.ack_id for delivery in deliveries[sent:]])
+            give_back(self._broker, self._subscription, [delivery.ack_id for delivery in deliveries[sent:]])
             raise
         await asyncio.sleep(0)  # other streams, and the reader, get their turn
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.broker.reply import Reply
 from heliograph.engine.message import Delivery
-from heliograph.errors import AlreadyExists, InvalidArgument, SubscriptionNotFound, TopicNotFound
+from heliograph.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
 from heliograph.server.grpc.call import UnaryCall
@@ -27,7 +26,7 @@ from heliograph.server.pubsub.limits import (
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.publisher import serialized
 from heliograph.server.pubsub.texts import exists, stale_ack_ids
-from heliograph.server.routing import ClientGone
+from heliograph.server.taking import give_back, take_or_wait
 from heliograph.server.waiting import Wait
 from heliograph.wire.pubsub import DeliveryEncoder
 
@@ -105,55 +104,18 @@ class Subscriber:
         if request.max_messages <= 0:
             raise InvalidArgument("You have passed an invalid argument to the service (argument=max_messages).")
         wanted = min(request.max_messages, PULL_MESSAGES_MAX)
-        deliveries = await self._take(name, wanted)
-        if not deliveries and not request.return_immediately:
-            wait_seconds = _wait_seconds(call.timeout_seconds())
-            async with Wait(call.receive, self._closing, wait_seconds) as wait:
-                deliveries = await self._wait_and_take(name, wanted, wait)
+        wait = None
+        if not request.return_immediately:
+            wait = Wait(call.receive, self._closing, _wait_seconds(call.timeout_seconds()))
+        deliveries = await take_or_wait(
+            self._feeds,
+            self._broker,
+            name,
+            room=lambda: wanted,
+            take=lambda room: self._broker.pull(name, room, max_bytes=PULL_BYTES),
+            wait=wait,
+        )
         return self._pull_response(name, deliveries)
-
-    async def _wait_and_take(self, name: str, wanted: int, wait: Wait) -> Sequence[Delivery]:
-        feed = self._feeds.join(name)
-        try:
-            while True:
-                signals = feed.signals
-                if feed.may_have:
-                    deliveries = await self._take(name, wanted)
-                    if deliveries:
-                        feed.found(wait.wake, enough=len(deliveries) == wanted)
-                        return self._unless_gone(name, deliveries, wait)
-                    feed.nothing(signals)
-                if feed.lost:
-                    raise SubscriptionNotFound(name)
-                if wait.is_over:
-                    return ()
-                feed.stand_in_row(wait.wake)
-                await wait.woken()
-        finally:
-            feed.detach(wait.wake)
-            self._feeds.leave(feed)
-
-    def _unless_gone(self, name: str, deliveries: Sequence[Delivery], wait: Wait) -> Sequence[Delivery]:
-        try:
-            wait.check()
-        except ClientGone:
-            self._broker.release(name, [delivery.ack_id for delivery in deliveries])
-            raise
-        return deliveries
-
-    async def _take(self, name: str, wanted: int) -> Sequence[Delivery]:
-        """Lease up to `wanted`. A client that goes while the leases become durable does not keep them."""
-        reply = self._broker.pull(name, wanted, max_bytes=PULL_BYTES)
-        try:
-            return await reply
-        except asyncio.CancelledError:
-            _keep(asyncio.ensure_future(self._give_back(name, reply)))
-            raise
-
-    async def _give_back(self, name: str, reply: Reply[list[Delivery]]) -> None:
-        deliveries = await reply
-        if deliveries:
-            self._broker.release(name, [delivery.ack_id for delivery in deliveries])
 
     def _pull_response(self, name: str, deliveries: Sequence[Delivery]) -> bytes:
         if not deliveries:
@@ -166,7 +128,7 @@ class Subscriber:
             size += len(entry)
             if size > RESPONSE_BYTES_MAX and entries:
                 surplus = deliveries[len(entries) :]
-                self._broker.release(name, [other.ack_id for other in surplus])
+                give_back(self._broker, name, [other.ack_id for other in surplus])
                 break
             entries.append(entry)
         return b"".join(entries)
@@ -229,12 +191,3 @@ def _wait_seconds(timeout_seconds: float | None) -> float:
         return PULL_WAIT_SECONDS_MAX
     margin = min(max(timeout_seconds * 0.1, 0.05), 0.5)
     return min(max(timeout_seconds - margin, 0.0), PULL_WAIT_SECONDS_MAX)
-
-
-_kept: set[asyncio.Future[None]] = set()
-
-
-def _keep(task: asyncio.Future[None]) -> None:
-    """The loop itself holds its tasks only weakly."""
-    _kept.add(task)
-    task.add_done_callback(_kept.discard)

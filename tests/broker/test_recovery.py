@@ -1,0 +1,148 @@
+"""A broker that recovers is where one would be that was never interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliograph.broker.broker import LocalBroker
+from heliograph.broker.clock import SimulatedClock
+from heliograph.engine.message import Draft
+from heliograph.engine.retention import SWEEP_NS
+from heliograph.engine.settings import SECOND_NS
+from heliograph.store.sqlite import SqliteStore
+from tests.engine.invariants import check_engine, differences, full_state
+from tests.store.traffic import Traffic, comparable, small_limits
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_limits(monkeypatch)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("memory_budget_bytes", [None, 0, 20_000])
+def test_after_every_restart_the_state_is_that_of_a_broker_that_never_stopped(
+    tmp_path: Path, seed: int, memory_budget_bytes: int | None
+) -> None:
+    traffic = Traffic(tmp_path, seed, memory_budget_bytes=memory_budget_bytes)
+    for _ in range(5):
+        for _ in range(40):
+            traffic.step()
+        traffic.restart()
+        check_engine(traffic.engine)
+        now_ns = traffic.clock.now_ns()
+        ours = comparable(full_state(traffic.engine, now_ns))
+        assert differences(ours, traffic.expected(len(traffic.store.appends))) == []
+    traffic.broker.close()
+
+
+# ── found once ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Bench:
+    """A broker with a topic and a subscription on a file, whose checkpoints happen when they are told to."""
+
+    def __init__(self, data_dir: Path, memory_budget_bytes: int | None = 0) -> None:
+        self.data_dir = data_dir
+        self.memory_budget_bytes = memory_budget_bytes
+        self.clock = SimulatedClock()
+        self.restart()
+        self.broker.create_topic("t").result(10)
+        self.broker.create_subscription("s", "t").result(10)
+
+    def restart(self) -> None:
+        if hasattr(self, "broker"):
+            self.broker.close()
+        self.store = Obedient(self.data_dir, durability="none", trim_delay_seconds=0.0)
+        self.broker = LocalBroker(self.store, self.clock, memory_budget_bytes=self.memory_budget_bytes)
+
+    def publish(self, count: int) -> None:
+        for _ in range(count):
+            self.broker.publish("t", [Draft(b"x" * 100)]).result(10)
+
+    def pull(self, count: int) -> list[str]:
+        return [delivery.ack_id for delivery in self.broker.pull("s", count).result(10)]
+
+    def checkpoint(self) -> None:
+        self.store.checkpoint_due = True
+        self.broker.publish("t", []).result(10)
+        self.store.checkpoint_due = False
+
+    def trim(self) -> None:
+        """Time for retention to be looked at, and its trims are written."""
+        self.clock.advance(SWEEP_NS / SECOND_NS + 1)
+        self.broker.publish("t", []).result(10)
+        self.broker._store.append([]).wait(10)
+
+
+class Obedient(SqliteStore):
+    checkpoint_due = False  # type: ignore[assignment]  # a property in real life
+
+
+@pytest.fixture(params=[None, 0], ids=["no memory budget", "no memory at all"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path, request.param)
+    yield bench
+    bench.broker.close()
+
+
+def test_messages_that_a_checkpoint_holds_are_there_until_the_next_one_also_when_they_are_acknowledged_and_trimmed(
+    bench: Bench,
+) -> None:
+    bench.publish(10)
+    ack_ids = bench.pull(5)
+    bench.checkpoint()
+    bench.broker.acknowledge("s", ack_ids).result(10)
+    bench.trim()
+    bench.restart()
+    assert bench.broker.statistics("s").ready == 5
+    assert bench.broker.statistics("s").outstanding_bytes == 0
+
+
+def test_what_is_settled_is_trimmed_behind_a_checkpoint_of_its_own(bench: Bench) -> None:
+    bench.publish(10)
+    ack_ids = bench.pull(5)
+    bench.checkpoint()
+    bench.broker.acknowledge("s", ack_ids).result(10)
+    bench.trim()
+    assert bench.broker.log_bounds("t") == (6, 10)
+    bench.restart()
+    assert bench.broker.statistics("s").ready == 5
+
+
+def test_what_the_checkpoint_of_an_earlier_broker_holds_is_not_trimmed_either(bench: Bench) -> None:
+    bench.publish(10)
+    bench.checkpoint()
+    bench.restart()
+    bench.broker.acknowledge("s", bench.pull(5)).result(10)
+    bench.trim()
+    bench.restart()
+    assert bench.broker.statistics("s").ready == 5
+
+
+def test_facts_about_trimmed_messages_are_replayed_though_no_memory_is_left_for_their_pages(bench: Bench) -> None:
+    bench.broker.publish("t", [Draft(b"x")] * 2_000).result(10)
+    bench.broker.acknowledge("s", bench.pull(1_500)).result(10)
+    bench.publish(3)
+    bench.broker.acknowledge("s", bench.pull(502)).result(10)
+    bench.trim()
+    assert bench.broker.log_bounds("t") == (2003, 2003)
+    bench.restart()
+    assert bench.broker.statistics("s").ready == 1
+
+
+def test_messages_of_a_deleted_topic_go_though_a_checkpoint_held_them(bench: Bench) -> None:
+    bench.publish(5)
+    ack_ids = bench.pull(3)
+    bench.checkpoint()
+    bench.broker.acknowledge("s", ack_ids).result(10)
+    bench.broker.delete_subscription("s").result(10)
+    bench.broker.delete_topic("t").result(10)
+    bench.broker.create_topic("t").result(10)
+    bench.trim()
+    bench.restart()
+    assert bench.broker.list_subscriptions() == []
+    assert bench.store.topic_numbers() == set()
