@@ -46,7 +46,8 @@ def main(
         raise typer.BadParameter(f"no scenario has {only!r} in its name", param_hint="--only")
     if list_only:
         for scenario in scenarios:
-            print(f"{scenario.group}.{scenario.name}: {described(scenario)}")
+            target = f" To reach: {scenario.target}." if scenario.target else ""
+            print(f"{scenario.group}.{scenario.name}: {described(scenario)}{target}")
         return
     scale = QUICK if quick else FULL
     if repetitions is not None:

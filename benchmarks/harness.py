@@ -71,6 +71,7 @@ class Scenario(msgspec.Struct, frozen=True):
         function, parameters: make its name.
         opener: called with the scale and the parameters.
         peer: the function to compare with, at the same parameters (those that it has).
+        target: what it is to reach, in words; "" = nothing in particular.
     """
 
     group: str
@@ -78,6 +79,7 @@ class Scenario(msgspec.Struct, frozen=True):
     parameters: dict[str, Any]
     opener: Opener
     peer: str | None = None
+    target: str = ""
 
     @property
     def name(self) -> str:
@@ -116,6 +118,7 @@ class Result(msgspec.Struct):
     figures: dict[str, Spread]
     peer: str | None = None
     ratio: Spread | None = None
+    target: str = ""
 
 
 class Suite:
@@ -124,11 +127,14 @@ class Suite:
     def __init__(self) -> None:
         self._scenarios: list[Scenario] = []
 
-    def scenario(self, *, peer: str | None = None, **choices: Sequence[Any]) -> Callable[[Any], Opener]:
+    def scenario(
+        self, *, peer: str | None = None, target: str = "", **choices: Sequence[Any]
+    ) -> Callable[[Any], Opener]:
         """Decorator: a generator function of a scale and keyword parameters, run for every combination of `choices`.
 
         Args:
             peer: the name of the function to compare with.
+            target: what it is to reach, in words.
             choices: for each parameter, its values.
         """
 
@@ -137,7 +143,7 @@ class Suite:
             group = generator.__module__.rpartition(".")[2]
             for values in itertools.product(*choices.values()):
                 parameters = dict(zip(choices, values, strict=True))
-                self._scenarios.append(Scenario(group, generator.__name__, parameters, opener, peer))
+                self._scenarios.append(Scenario(group, generator.__name__, parameters, opener, peer, target))
             return opener
 
         return register
@@ -206,6 +212,7 @@ class Runner:
             figures={name: Spread.of(values) for name, values in self.figures.items()},
             peer=peer.scenario.name if peer else None,
             ratio=Spread.of(ratios) if ratios else None,
+            target=self.scenario.target,
         )
 
     def _costs(self) -> list[float]:

@@ -41,6 +41,7 @@ def print_table(results: Sequence[Result], console: Console) -> None:
     table.add_column("min – max", justify="right", no_wrap=True)
     table.add_column("also")
     table.add_column("against a peer")
+    table.add_column("to reach")
     for result in results:
         rate = result.per_second
         table.add_row(
@@ -49,6 +50,7 @@ def print_table(results: Sequence[Result], console: Console) -> None:
             f"{short(rate.minimum)} – {short(rate.maximum)}",
             ", ".join(f"{name} {short(spread.median)}" for name, spread in result.figures.items()),
             f"{result.ratio.median:.2f} × {result.peer.partition('[')[0]}" if result.peer and result.ratio else "",
+            result.target,
         )
     console.print(table)
 

@@ -5,6 +5,7 @@ from benchmarks.harness import Suite
 MODULES = (
     "benchmarks.scenarios.in_process",
     "benchmarks.scenarios.pubsub",
+    "benchmarks.scenarios.memory",
     "benchmarks.scenarios.bodies",
     "benchmarks.scenarios.store",
     "benchmarks.scenarios.durable",

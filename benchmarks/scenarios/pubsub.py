@@ -17,7 +17,12 @@ LATENCIES = 2_000
 TOPICS = 10_000
 
 
-@suite.scenario(publishing=("publish_nowait", "publish_message"), batch=(100,), payload_bytes=(100,))
+@suite.scenario(
+    target="100k a second with publish_nowait",
+    publishing=("publish_nowait", "publish_message"),
+    batch=(100,),
+    payload_bytes=(100,),
+)
 def pubsub_end_to_end(scale: Scale, *, publishing: str, batch: int, payload_bytes: int) -> Iterator[Load]:
     """Publish so many at a time, receive and acknowledge each in a callback."""
     operations = scale.count(MESSAGES, multiple_of=batch)
@@ -45,7 +50,7 @@ def pubsub_end_to_end(scale: Scale, *, publishing: str, batch: int, payload_byte
     yield Load(lambda: asyncio.run(work()), operations)
 
 
-@suite.scenario(payload_bytes=(100,))
+@suite.scenario(target="median below 0.3 ms", payload_bytes=(100,))
 def pubsub_latency(scale: Scale, *, payload_bytes: int) -> Iterator[Load]:
     """Publish one message, wait for the callback, publish the next."""
     operations = scale.count(LATENCIES)
@@ -73,7 +78,7 @@ def pubsub_latency(scale: Scale, *, payload_bytes: int) -> Iterator[Load]:
     yield Load(lambda: asyncio.run(work()), operations)
 
 
-@suite.scenario()
+@suite.scenario(target="10,000 in less than 2 s: 5k a second")
 def pubsub_create_topics(scale: Scale) -> Iterator[Load]:
     """Create topics with a subscription each."""
     operations = scale.count(TOPICS)

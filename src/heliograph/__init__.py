@@ -26,6 +26,7 @@ from heliograph.client.pubsub import PubSub
 from heliograph.client.subscription import Subscription
 from heliograph.client.timestamp import DatetimeWithNanoseconds
 from heliograph.client.topic import Topic
+from heliograph.engine.statistics import Statistics
 from heliograph.errors import (
     AckDeadlineExceeded,
     AlreadyExists,
@@ -90,6 +91,7 @@ __all__ = [
     "ResourceExhausted",
     "RetryPolicy",
     "SimulatedClock",
+    "Statistics",
     "StoreRefused",
     "StreamingOptions",
     "SubscriberOptions",

@@ -4,7 +4,6 @@ import pytest
 import typer
 
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
-from heliograph.cli.serve import MEMORY_BUDGET_DEFAULT
 from heliograph.cli.size import parse_size, show_size
 
 
@@ -30,5 +29,5 @@ def test_a_size_is_shown_short(size_bytes: int, text: str) -> None:
     assert show_size(size_bytes) == text
 
 
-def test_the_default_of_the_memory_budget_is_the_brokers() -> None:
-    assert parse_size(MEMORY_BUDGET_DEFAULT) == MEMORY_BUDGET_BYTES
+def test_the_default_of_the_memory_budget_can_be_given_as_it_is_shown() -> None:
+    assert parse_size(show_size(MEMORY_BUDGET_BYTES)) == MEMORY_BUDGET_BYTES

@@ -798,3 +798,12 @@ def test_000_several_threads_publish_and_pull_and_nothing_is_lost_or_doubled() -
         thread.join()
     assert sorted(received) == sorted(published)
     assert len(published) == 600
+
+
+def test_a_published_batch_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = []
+    monkeypatch.setattr("heliograph.engine.limits.check_draft", checked.append)
+    queue = MessageQueue()
+    queue.register_topic("t")
+    queue.publish("t", [{"data": b"a", "attributes": {"k": "v"}}, {"data": b"b", "ordering_key": "k"}])
+    assert [draft.data for draft in checked] == [b"a", b"b"]

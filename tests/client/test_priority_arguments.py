@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.client.options import RetryPolicy, SubscriptionOptions, settings_of
 from heliograph.client.priority import PriorityMessage, PriorityPubSub
+from heliograph.engine.message import Draft
+from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import (
     InvalidArgument,
     InvalidPriority,
@@ -141,7 +144,6 @@ def test_a_callback_is_a_plain_function(pubsub: PriorityPubSub, callback: Any) -
         {"ack_deadline_seconds": 601},
         {"ack_deadline_seconds": float("nan")},
         {"ack_deadline_seconds": "30"},
-        {"retry_policy": {"minimum_backoff": 2}},
         {"retry_policy": {"minimum_backoff": 2, "maximum_backoff": 1}},
         {"retry_policy": {"minimum_backoff": -1, "maximum_backoff": 1}},
         {"retry_policy": {"minimum_backoff": 1, "maximum_backoff": 601}},
@@ -177,19 +179,23 @@ def test_wrong_arguments_of_subscribe_and_acknowledge_are_refused(pubsub: Priori
 
 
 def test_the_specs_spelling_of_the_retry_policy_and_an_object_are_as_good(world: World) -> None:
-    class Policy:
-        minimum_backoff = 1.5
-        maximum_backoff = 3
-
-    for policy in ({"minimumBackoff": 1.5, "maximumBackoff": 3}, Policy()):
+    for policy in (
+        {"minimumBackoff": 1.5, "maximumBackoff": 3},
+        RetryPolicy(minimum_backoff=1.5, maximum_backoff=3),
+    ):
         settings = world.open(retry_policy=policy).broker.settings.retry_policy
         assert settings is not None
         assert (settings.minimum_backoff_ns, settings.maximum_backoff_ns) == (1_500_000_000, 3_000_000_000)
 
 
-def test_a_message_that_another_door_put_there_and_is_no_json_becomes_a_dead_letter(pubsub: PriorityPubSub) -> None:
-    from heliograph.engine.message import Draft
+@pytest.mark.parametrize("policy", [{}, {"minimum_backoff": 1}, {"maximumBackoff": 20}])
+def test_a_mapping_is_the_same_retry_policy_here_as_for_a_subscription(world: World, policy: dict[str, Any]) -> None:
+    here = PriorityPubSub(retry_policy=policy, broker=world.broker).broker.settings.retry_policy
+    there = settings_of(SubscriptionOptions(retry_policy=policy), with_flow_control=False).retry_policy
+    assert here == there
 
+
+def test_a_message_that_another_door_put_there_and_is_no_json_becomes_a_dead_letter(pubsub: PriorityPubSub) -> None:
     inbox = Inbox()
     pubsub.subscribe("orders", inbox)
     pubsub.broker.backing.publish(pubsub.broker.routing.queue("orders").resource, [Draft(b"{no json")])
@@ -197,3 +203,13 @@ def test_a_message_that_another_door_put_there_and_is_no_json_becomes_a_dead_let
     assert pubsub.join(SECONDS)
     assert inbox.values == ["fine"]
     assert [letter.message for letter in pubsub.dead_letters("orders")] == [b"{no json"]
+
+
+def test_a_message_of_another_door_without_a_priority_has_the_default_of_its_queue(world: World) -> None:
+    for name, default in (("low", 0), ("high", 9)):
+        settings = SubscriptionSettings(prioritised=True, default_priority=default)
+        world.broker.create_queue(f"priority/{name}", settings).result()
+        world.broker.publish(f"queues/priority/{name}", [Draft(b'"theirs"')]).result()
+    pubsub = world.open()
+    found = [pubsub.broker.dequeue(name) for name in ("low", "high")]
+    assert [message.priority for message in found if message is not None] == [3, 1]

@@ -66,6 +66,8 @@ BAD_OPTIONS: dict[str, dict[str, Any]] = {
     "a project that is bytes": {"project_id": b"p"},
     "an option that does not exist": {"nonsense": 1},
     "a directory that is a number": {"data_dir": 5},
+    "a broker that is a name": {"broker": "x"},
+    "a broker that is a class": {"broker": LocalBroker},
     "a broker and a clock to make one of": {"broker": LocalBroker(), "clock": SimulatedClock()},
 }
 

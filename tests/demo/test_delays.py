@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 
-from heliograph.demo.delays import priority, work_off
+from heliograph.demo.commands import Commands
+from heliograph.demo.delays import left_in_queue, priority, work_off
 from tests.demo.samples import CANCELLED, LATE, flight
 
 
@@ -38,3 +41,12 @@ def test_the_work_finds_a_delay_of_more_than_a_day() -> None:
 def test_the_work_fails_on_a_cancelled_flight() -> None:
     with pytest.raises(TypeError):
         work_off(CANCELLED)
+
+
+def test_what_is_left_in_the_queue_counts_each_message_once() -> None:
+    class Broker:
+        def call(self, command: str, payload: Mapping[str, object]) -> dict[str, Any]:
+            assert command == "queue.stats"
+            return {"depth": 7, "delayed": 2, "outstanding": 3}  # the delayed are part of the depth
+
+    assert left_in_queue(cast(Commands, Broker())) == 10

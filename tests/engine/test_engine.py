@@ -9,7 +9,14 @@ from heliograph.engine.engine import Engine
 from heliograph.engine.message import Draft
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS, Capacity, TopicSettings
-from heliograph.errors import InvalidAckId, InvalidArgument, QueueFull, SubscriptionNotFound, TopicNotFound
+from heliograph.errors import (
+    InvalidAckId,
+    InvalidArgument,
+    InvalidPriority,
+    QueueFull,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from tests.engine.bench import Bench
 
 
@@ -214,6 +221,40 @@ def test_a_message_is_given_up_after_exactly_its_delivery_attempts() -> None:
     assert bench.pull() == []
     ((letter, message),) = bench.engine.dead_letters("s", bench.now_ns)
     assert (letter.reason, letter.failures, message.data) == (DeadLetterReason.MAX_RETRIES_EXCEEDED, 5, b"a")
+
+
+@pytest.mark.parametrize("priority", [-1, 10])
+def test_a_priority_outside_0_to_9_is_an_invalid_priority_and_changes_nothing(priority: int) -> None:
+    bench = Bench()
+    with pytest.raises(InvalidPriority):
+        bench.publish("a", priority=priority)
+    with pytest.raises(InvalidPriority):
+        bench.subscribe("other", default_priority=priority)
+    assert (bench.payloads(), list(bench.engine.subscriptions)) == ([], ["s"])
+
+
+def test_a_nack_tells_which_messages_it_gave_up_and_which_ids_were_not_current() -> None:
+    bench = Bench(dead_letter_policy=DeadLetterPolicy(None, 3))
+    bench.publish("a", max_delivery_attempts=1)
+    bench.publish("b")
+    bench.publish("c", expires_at_ns=bench.now_ns + 5 * SECOND_NS)
+    deliveries = bench.pull()
+    bench.seconds += 6
+    ack_ids = [delivery.ack_id for delivery in deliveries]
+    settled = bench.engine.nack("s", [*ack_ids, ack_ids[0]], bench.now_ns)
+    assert settled == ([ack_ids[0]], [deliveries[0].message_id, deliveries[2].message_id])
+
+
+def test_dead_letters_are_listed_in_parts() -> None:
+    bench = Bench(dead_letter_policy=DeadLetterPolicy(None, 1))
+    bench.publish("a", "b", "c", "d")
+    bench.nack(*bench.pull())
+    parts = [
+        bench.engine.dead_letters("s", bench.now_ns, offset=offset, limit=limit)
+        for offset, limit in ((0, 2), (1, 2), (3, 9), (4, 1), (1, None), (0, 0))
+    ]
+    told = ["".join(message.data.decode() for _, message in part) for part in parts]
+    assert told == ["ab", "bc", "d", "", "bcd", ""]
 
 
 def test_a_dead_letter_for_a_topic_is_offered_for_forwarding_and_leaves_when_it_is_durable_there() -> None:

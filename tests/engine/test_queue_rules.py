@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from heliograph.engine.dead_letter import DeadLetterReason
-from heliograph.engine.message import Draft
+from heliograph.engine.message import Draft, Extras
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import InvalidArgument, MessageNotFound
@@ -258,7 +258,7 @@ def test_a_dead_letter_keeps_the_message_its_headers_retries_reason_and_time() -
     queue.nack(queue.one())
     queue.at(7).nack(queue.one())
     ((letter, message),) = queue.engine.dead_letters("q", queue.now_ns)
-    assert (message.data, message.attributes, message.priority) == (b"a", {"name": "a"}, 8)
+    assert (message.data, message.attributes, message.extras) == (b"a", {"name": "a"}, Extras(priority=8))
     assert (letter.reason, letter.failures) == (DeadLetterReason.MAX_RETRIES_EXCEEDED, 2)
     assert letter.dead_lettered_ns == queue.now_ns
 

@@ -217,3 +217,11 @@ def test_oldest_message_age_looks_at_what_waits_and_oldest_unacked_at_what_is_le
 def test_an_empty_queue_has_no_oldest_message() -> None:
     stats = Queue().stats
     assert (stats.oldest_waiting_ns, stats.oldest_unacknowledged_ns, stats.average_wait_ns) == (0, 0, 0)
+
+
+def test_messages_that_differ_in_nothing_but_their_payload_share_what_says_their_priority() -> None:
+    queue = Queue()
+    queue.publish("a", priority=7)
+    queue.publish("b", priority=7)
+    first, second = queue.engine.peek("q", 2, queue.now_ns)
+    assert first.extras is second.extras

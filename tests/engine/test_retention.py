@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heliograph.engine.retention import NEVER_NS, SWEEP_MESSAGES
-from heliograph.engine.settings import DAY_NS, SECOND_NS, SubscriptionSettings, TopicSettings
+from heliograph.engine.retention import SWEEP_MESSAGES
+from heliograph.engine.settings import DAY_NS, NEVER_NS, SECOND_NS, SubscriptionSettings, TopicSettings
 from tests.engine.bench import Bench
 
 DAY_SECONDS = 86_400

@@ -6,11 +6,13 @@ import random
 
 import pytest
 
+from heliograph.engine.engine import READ_AGAIN_NS, Engine
 from heliograph.engine.log import OVERHEAD_BYTES, PAGE_MESSAGES, TopicLog
-from heliograph.engine.message import Message
+from heliograph.engine.message import Draft, Extras, Message
 from heliograph.engine.ranges import to_runs
 from heliograph.engine.residency import Residency
-from heliograph.errors import Internal
+from heliograph.engine.settings import SubscriptionSettings, TopicSettings
+from heliograph.errors import Internal, Unavailable
 
 
 class Durable:
@@ -162,3 +164,27 @@ def test_pages_that_came_and_went_are_not_remembered_for_ever() -> None:
         log.release(durable.append(log, PAGE_MESSAGES))
     assert residency.bytes == 0
     assert len(residency._candidates) <= 64
+
+
+def test_a_delayed_message_that_cannot_be_read_when_it_is_due_is_due_again() -> None:
+    class Failing(Durable):
+        failing = False
+
+        def read(self, first: int, last: int) -> list[Message]:
+            if self.failing:
+                raise Unavailable("the disk is away")
+            return super().read(first, last)
+
+    durable = Failing()
+    engine = Engine(lambda number, first, last: durable.read(first, last))
+    engine.create_topic("t", TopicSettings(), 1)
+    engine.create_subscription("s", "t", SubscriptionSettings(prioritised=True, message_retention_ns=0), 1)
+    engine.publish("t", [Draft(b"x", extras=Extras(available_at_ns=10))] * PAGE_MESSAGES, 1)
+    durable.messages = list(engine.topics["t"].log.held(1, PAGE_MESSAGES))
+    engine.shed_memory(0, 10)
+    durable.failing = True
+    engine.tick(10)
+    assert len(engine.subscriptions["s"].unacknowledged()) == PAGE_MESSAGES
+    durable.failing = False
+    engine.tick(10 + READ_AGAIN_NS)
+    assert len(engine.pull("s", 1_000, 10 + READ_AGAIN_NS)) == PAGE_MESSAGES

@@ -159,8 +159,10 @@ class Http:
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> Answer:
-        request = urllib.request.Request(self.url + path, data=body, method=method)
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers or {})
         try:
             with urllib.request.urlopen(request, timeout=10) as response:
                 return Answer(response.status, _json(response.read()))

@@ -68,6 +68,23 @@ def test_an_unknown_path_is_404_and_a_wrong_method_405(http: Http) -> None:
     assert http.request("POST", "/healthz", b"").status == 405
 
 
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "", "http://", "http://127.0.0.1", "http://127.0.0.1:{port}.evil.example"]
+)
+def test_a_page_of_another_origin_cannot_post_to_the_broker(http: Http, server: Serving, origin: str) -> None:
+    headers = {"Origin": origin.format(port=server.port), "Content-Type": "text/plain"}
+    answer = http.request(
+        "POST", "/api/v1/command", b'{"command": "queue.create", "payload": {"name": "evil"}}', headers
+    )
+    assert (answer.status, answer.body["code"], answer.body["success"]) == (403, "ForeignOrigin", False)
+    assert "evil" not in http.command("queue.list")["queues"]
+
+
+def test_a_page_of_the_brokers_own_origin_can_post_to_it(http: Http, server: Serving) -> None:
+    headers = {"Origin": f"http://127.0.0.1:{server.port}"}
+    assert http.request("POST", "/api/v1/command", b'{"command": "queue.list"}', headers).status == 200
+
+
 async def _handler(_scope: Scope, _receive: Receive, _send: Send, _broker: object) -> None: ...
 
 

@@ -199,6 +199,14 @@ def test_a_priority_outside_0_to_9_is_refused_and_never_clamped(http: Http, queu
     assert http.failure("queue.publish", queue=queue, message=1, priority=priority) == (400, "InvalidPriority")
 
 
+@pytest.mark.parametrize("priority", [-1, 10])
+def test_a_default_priority_outside_0_to_9_is_refused_and_leaves_no_trace(http: Http, priority: int) -> None:
+    refused = http.failure("queue.create", name="never-made", default_priority=priority)
+    assert refused == (400, "InvalidPriority")
+    http.command("queue.create", name="never-made", default_priority=9)
+    http.command("queue.delete", queue="never-made")
+
+
 def test_header_values_are_strings(http: Http, queue: str) -> None:
     assert http.failure("queue.publish", queue=queue, message=1, headers={"a": 1}) == (400, "InvalidArgument")
 
@@ -400,6 +408,7 @@ def test_a_consumer_at_its_prefetch_leaves_the_messages_to_those_behind_it(
     waiting[-1].join(4)
     assert [answer.body["payload"]["message"] for answer in free] == [2]
     # an acknowledgement makes room, also for who stands aside
+    wait_until(lambda: bool(full))
     http.command("queue.ack", queue=queue, message_id=full[0].body["payload"]["message_id"])
     http.command("queue.publish", queue=queue, message=3)
     for thread in waiting:
@@ -576,6 +585,16 @@ def test_extending_counts_from_now(timed: Timed) -> None:
     assert timed.http.command("queue.extend", queue="tasks", ack_deadline=10, **fields) == {"success": True}
     timed.clock.advance(9)
     assert timed.http.command("queue.consume", queue="tasks")["message_id"] is None
+
+
+def test_extending_by_next_to_nothing_is_no_nack(timed: Timed) -> None:
+    timed.http.command("queue.create", name="tasks")
+    timed.http.command("queue.publish", queue="tasks", message=1)
+    consumed = timed.http.command("queue.consume", queue="tasks")
+    timed.http.command("queue.extend", queue="tasks", ack_deadline=1e-12, message_id=consumed["message_id"])
+    timed.clock.advance(1)
+    stats = timed.http.command("queue.stats", queue="tasks")
+    assert (stats["nacked_total"], stats["expired_total"]) == (0, 1)
 
 
 def test_a_delayed_message_waits_and_an_expired_one_is_a_dead_letter(timed: Timed) -> None:

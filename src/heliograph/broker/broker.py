@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar, get_args
 
 from heliograph.broker.clock import Clock, SystemClock
 from heliograph.broker.forwarding import dead_letter_draft
-from heliograph.broker.housekeeping import Housekeeping
+from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES, Housekeeping
 from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watch
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.failure import Settled
 from heliograph.engine.limits import check_settings
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import (
@@ -35,13 +37,15 @@ from heliograph.engine.topic import Topic
 from heliograph.errors import (
     HeliographError,
     InvalidAckId,
+    InvalidArgument,
     QueueExists,
     QueueNotFound,
     SubscriptionNotFound,
     Unavailable,
 )
 from heliograph.store.memory import MemoryStore
-from heliograph.store.protocol import COMMITTED, Commit, Store
+from heliograph.store.protocol import COMMITTED, Commit, Durability, Store
+from heliograph.store.sqlite import SqliteStore
 
 _log = logging.getLogger("heliograph")
 
@@ -92,6 +96,34 @@ class LocalBroker:
             raise
         self._timer = self._clock.timer(self._tick)
         self._finish_operation()
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: str | os.PathLike[str],
+        *,
+        clock: Clock | None = None,
+        durability: Durability = "full",
+        memory_budget_bytes: int | None = MEMORY_BUDGET_BYTES,
+    ) -> Self:
+        """A broker that keeps everything in a directory, and goes on from what is there.
+
+        Args:
+            data_dir: the directory; made if missing, with its parents.
+            clock: None = the machine's.
+            durability: what an answer survives: "full" = a killed process and a power cut, "process" = a killed
+                process, "none" = a killed process, but a power cut may destroy the file.
+            memory_budget_bytes: how many bytes of messages may stay in memory; None = all stay.
+
+        Raises:
+            InvalidArgument: `data_dir` is no path, or there is no such durability.
+            StoreRefused: the directory cannot be used; it is left untouched.
+        """
+        _check_path(data_dir)
+        if durability not in get_args(Durability):
+            raise InvalidArgument(f"durability must be one of {', '.join(get_args(Durability))}, not {durability!r}")
+        store = SqliteStore(data_dir, durability=durability)
+        return cls(store, clock, memory_budget_bytes=memory_budget_bytes)
 
     # ── how every operation ends ────────────────────────────────────────────────────────────────────────────────────
 
@@ -392,21 +424,24 @@ class LocalBroker:
             lambda now_ns: self._engine.modify_ack_deadline(subscription, ack_ids, ack_deadline_ns, now_ns),
         )
 
+    def nack(self, subscription: str, ack_ids: Sequence[str]) -> Reply[Settled]:
+        return self._settle(subscription, lambda now_ns: self._engine.nack(subscription, ack_ids, now_ns))
+
     def release(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         return self._settle(subscription, lambda now_ns: self._engine.release(subscription, ack_ids, now_ns))
 
     def reject(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         return self._settle(subscription, lambda now_ns: self._engine.reject(subscription, ack_ids, now_ns))
 
-    def _settle(self, name: str, operation: Callable[[int], list[str]]) -> Reply[list[str]]:
+    def _settle(self, name: str, operation: Callable[[int], T]) -> Reply[T]:
         with self._lock:
-            stale = operation(self._now_ns())
+            settled = operation(self._now_ns())
             commit, woken = self._finish_operation()
             settings = self._engine.subscription(name).settings
         wake(woken)
         # losing the acknowledgement of a plain subscription in a crash means a redelivery, which at-least-once allows
         must_be_durable = settings.enable_exactly_once_delivery or settings.prioritised
-        return Reply(stale, commit if must_be_durable else COMMITTED)
+        return Reply(settled, commit if must_be_durable else COMMITTED)
 
     def subscription_of(self, ack_id: str) -> str:
         with self._lock:
@@ -438,8 +473,10 @@ class LocalBroker:
         wake(woken)
         return Reply(purged, commit)
 
-    def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
-        return self._ask(lambda now_ns: self._engine.dead_letters(subscription, now_ns))
+    def dead_letters(
+        self, subscription: str, *, offset: int = 0, limit: int | None = None
+    ) -> list[tuple[DeadLetter, Message]]:
+        return self._ask(lambda now_ns: self._engine.dead_letters(subscription, now_ns, offset=offset, limit=limit))
 
     def retry_dead_letters(self, subscription: str, message_ids: Sequence[str] | None = None) -> Reply[int]:
         with self._lock:
@@ -495,6 +532,11 @@ class LocalBroker:
         self._timer.close()
         wake(woken)
         self._store.close()
+
+
+def _check_path(data_dir: object) -> None:
+    if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
+        raise InvalidArgument(f"data_dir must be the path of a directory, not {data_dir!r}")
 
 
 def _topic_info(topic: Topic) -> TopicInfo:

@@ -56,6 +56,9 @@ class _ThreadTimer:
         self._closed = False
 
     def set(self, instant_ns: int) -> None:
+        earlier_ns = self._instant_ns
+        if earlier_ns is not None and earlier_ns <= instant_ns:
+            return  # the usual case, without the lock: the callback to come is early enough
         with self._changed:
             if self._closed or (self._instant_ns is not None and self._instant_ns <= instant_ns):
                 return

@@ -12,7 +12,7 @@ from heliograph.engine.retention import TrimPoint
 from heliograph.errors import HeliographError
 from heliograph.store.protocol import EVERYTHING, Commit, Store
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("heliograph")
 
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
 """How many bytes of messages are kept in memory unless told otherwise."""
@@ -53,6 +53,8 @@ class Housekeeping:
 
     def keep_house(self) -> None:
         """The facts of an operation were given to the store."""
+        if self.engine.broken is not None:
+            return  # a checkpoint would make half an operation durable
         if self._budget_bytes is not None:
             self.engine.shed_memory(self._budget_bytes, self._store.facts_written)
         if self._store.checkpoint_due:

@@ -9,6 +9,7 @@ import msgspec
 
 from heliograph.broker.reply import Reply
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.failure import Settled
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.statistics import Statistics
@@ -92,7 +93,7 @@ class Broker(Protocol):
 
     def create_queue(self, name: str, settings: SubscriptionSettings) -> Reply[SubscriptionInfo]:
         """A topic and a subscription of the one name, created together; again with equal settings: no change.
-        Raises: QueueExists."""
+        Raises: QueueExists, InvalidPriority, InvalidArgument."""
 
     def delete_queue(self, name: str) -> Reply[None]:
         """Raises: QueueNotFound."""
@@ -114,7 +115,7 @@ class Broker(Protocol):
         """Lease up to `max_messages`, at once, perhaps none. The first may be larger than `max_bytes` (0 = no bound),
         unless `oversized_first` is False; `ack_deadline_ns` 0 = the subscription's. A `consumer` is bound by the
         subscription's prefetch.
-        Raises: SubscriptionNotFound, SubscriptionDetached (only where nothing is left to deliver)."""
+        Raises: SubscriptionNotFound, InvalidArgument."""
 
     def watch(self, subscription: str, callback: Callable[[], None]) -> Watch:
         """Call `callback()` whenever the subscription may have messages to pull, or is deleted or detached; also once
@@ -133,6 +134,9 @@ class Broker(Protocol):
 
     def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], ack_deadline_ns: int) -> Reply[list[str]]:
         """The lease now ends at now + `ack_deadline_ns`; 0 = nack. Answers and raises as `acknowledge`."""
+
+    def nack(self, subscription: str, ack_ids: Sequence[str]) -> Reply[Settled]:
+        """As `modify_ack_deadline` to 0; answers also which messages were given up. Raises as `acknowledge`."""
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> Reply[list[str]]:
         """Give back without counting a failure: the consumer went away."""
@@ -155,8 +159,11 @@ class Broker(Protocol):
     def statistics(self, subscription: str) -> Statistics:
         """Raises: SubscriptionNotFound."""
 
-    def dead_letters(self, subscription: str) -> list[tuple[DeadLetter, Message]]:
-        """Those that the subscription keeps itself, oldest first. Raises: SubscriptionNotFound."""
+    def dead_letters(
+        self, subscription: str, *, offset: int = 0, limit: int | None = None
+    ) -> list[tuple[DeadLetter, Message]]:
+        """Those that the subscription keeps itself, oldest first: after the first `offset`, up to `limit`; None = all.
+        How many it keeps tell the statistics. Raises: SubscriptionNotFound."""
 
     def retry_dead_letters(self, subscription: str, message_ids: Sequence[str] | None = None) -> Reply[int]:
         """Back to the waiting, all or those named, with a fresh retry count and, if it died of its TTL, a fresh one.

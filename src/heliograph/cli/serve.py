@@ -10,19 +10,17 @@ import socket
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from heliograph import __version__
+from heliograph.broker.broker import LocalBroker
+from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
 from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
-from heliograph.cli.size import parse_size
-
-if TYPE_CHECKING:
-    from heliograph.broker.broker import LocalBroker
+from heliograph.cli.size import parse_size, show_size
 
 DATA_DIR_DEFAULT = Path("heliograph-data")
-MEMORY_BUDGET_DEFAULT = "256MB"
 
 
 class StoreKind(StrEnum):
@@ -68,7 +66,7 @@ def serve(
         int | None,
         typer.Option(
             help="Messages beyond so much leave memory and are read from the file when due: 64MB, 1GiB, or bytes.  "
-            f"[default: {MEMORY_BUDGET_DEFAULT}]",
+            f"[default: {show_size(MEMORY_BUDGET_BYTES)}]",
             parser=parse_size,
             metavar="SIZE",
         ),
@@ -86,8 +84,7 @@ def serve(
             _tell(f"{host} is reachable from other machines, and whoever reaches it may use it: there are no passwords")
         if store is StoreKind.MEMORY:
             return _memory_broker()
-        budget_bytes = memory_budget or parse_size(MEMORY_BUDGET_DEFAULT)
-        return _sqlite_broker(directory, durability or DurabilityKind.FULL, budget_bytes)
+        return _sqlite_broker(directory, durability or DurabilityKind.FULL, memory_budget or MEMORY_BUDGET_BYTES)
 
     try:
         asyncio.run(server.serve(open_broker, server.ServeOptions(host=host, port=port)))
@@ -106,18 +103,12 @@ def _refuse_what_needs_a_file(data_dir: Path | None, durability: str | None, mem
 
 
 def _memory_broker() -> LocalBroker:
-    from heliograph.broker.broker import LocalBroker
-    from heliograph.store.memory import MemoryStore
-
     _tell("keeping everything in memory: it is gone when this process ends")
-    return LocalBroker(MemoryStore())
+    return LocalBroker()
 
 
 def _sqlite_broker(directory: Path, durability: DurabilityKind, memory_budget_bytes: int) -> LocalBroker:
-    from heliograph.broker.broker import LocalBroker
-    from heliograph.store.sqlite import SqliteStore
-
-    broker = LocalBroker(SqliteStore(directory, durability=durability.value), memory_budget_bytes=memory_budget_bytes)
+    broker = LocalBroker.open(directory, durability=durability.value, memory_budget_bytes=memory_budget_bytes)
     _tell(f"keeping data in {directory}, durability {durability}: {_SURVIVES[durability]}")
     return broker
 

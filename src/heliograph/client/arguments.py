@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from heliograph.broker.protocol import Broker
 from heliograph.engine.limits import check_text
 from heliograph.engine.message import NO_ATTRIBUTES
 from heliograph.engine.settings import SECOND_NS
@@ -53,6 +54,13 @@ def seconds_of(value: object, what: str, minimum: float, maximum: float) -> floa
 def nanoseconds(seconds: float) -> int:
     """Seconds as nanoseconds; what is more than nothing stays so."""
     return max(round(seconds * SECOND_NS), 1) if seconds else 0
+
+
+def broker_of(value: object) -> Broker:
+    """A broker: an object that has a broker's operations."""
+    if isinstance(value, type) or not callable(getattr(value, "create_queue", None)):
+        raise InvalidArgument(f"A broker is wanted, not {value!r}")
+    return value  # type: ignore[return-value]  # it has the operations; the rest of the protocol is typing's
 
 
 def flag_of(value: object, what: str) -> bool:
@@ -118,6 +126,7 @@ __all__ = [
     "BYTES_MAX",
     "COUNT_MAX",
     "attributes_of",
+    "broker_of",
     "count_of",
     "data_of",
     "flag_of",

@@ -10,11 +10,10 @@ from typing import Any
 from heliograph.client.arguments import attributes_of, data_of, named, ordering_key_of
 from heliograph.client.options import SubscriptionOptions
 from heliograph.client.timestamp import DatetimeWithNanoseconds
-from heliograph.engine.limits import check_draft
+from heliograph.engine.limits import check_drafts
 from heliograph.engine.message import NO_ATTRIBUTES, Delivery, Draft, size_bytes
 from heliograph.errors import InvalidArgument
 
-_SURELY_SMALL_BYTES = 1024 * 1024  # with no attributes and no key there is no limit to break up to here
 _FIELDS = frozenset(
     {"id", "data", "attributes", "publish_time", "ordering_key", "delivery_attempt", "length", "ack_id"}
 )
@@ -114,30 +113,38 @@ _new = object.__new__
 
 
 def draft_of(message: object) -> Draft:
-    """What the engine publishes for an `InternalMessage` or a mapping of the same names.
+    """What the engine publishes for an `InternalMessage` or a mapping of the same names; limits are the engine's.
 
     Raises:
-        InvalidArgument: it breaks a limit, or is no message at all.
-        MessageTooLarge: above 10 MB (spec 000, BR-017).
+        InvalidArgument: it is no message.
     """
     if isinstance(message, InternalMessage):
-        return checked_draft(message.data, message._attributes, message.ordering_key)
+        return _draft(message.data, message._attributes, message.ordering_key)
     if not isinstance(message, Mapping):
         raise InvalidArgument(f"InternalMessage or a mapping is wanted, not {type(message).__name__}")
     fields: dict[str, Any] = named(message, _FIELDS, "InternalMessage", {})
     if "data" not in fields:
         raise InvalidArgument("A message must have data")
-    return checked_draft(fields["data"], fields.get("attributes"), fields.get("ordering_key"))
+    return _draft(fields["data"], fields.get("attributes"), fields.get("ordering_key"))
 
 
 def checked_draft(data: object, attributes: object, ordering_key: object) -> Draft:
-    """A message to publish, whose limits are checked, in memory that nobody else can change. Raises as `draft_of`."""
-    if type(data) is bytes and attributes is None and ordering_key is None and len(data) <= _SURELY_SMALL_BYTES:
-        return Draft(data)  # most messages
-    draft = Draft(data_of(data), attributes_of(attributes), ordering_key_of(ordering_key))
-    if draft.attributes or draft.ordering_key or len(draft.data) > _SURELY_SMALL_BYTES:
-        check_draft(draft)
+    """A message to publish, whose limits are checked: it will share a batch with others, which it must not spoil.
+
+    Raises:
+        InvalidArgument: it breaks a limit, or is no message at all.
+        MessageTooLarge: above 10 MB (spec 000, BR-017).
+    """
+    draft = _draft(data, attributes, ordering_key)
+    check_drafts((draft,))
     return draft
+
+
+def _draft(data: object, attributes: object, ordering_key: object) -> Draft:
+    """A message to publish, in memory that nobody else can change."""
+    if type(data) is bytes and attributes is None and ordering_key is None:
+        return Draft(data)  # most messages
+    return Draft(data_of(data), attributes_of(attributes), ordering_key_of(ordering_key))
 
 
 @dataclass(frozen=True, slots=True)

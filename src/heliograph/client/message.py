@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from heliograph.client.arguments import attributes_of, count_of, data_of, name_of, ordering_key_of, seconds_of
 from heliograph.client.internal_message import InternalMessage
 from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX
+from heliograph.engine.settings import MILLISECOND_NS
 from heliograph.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from heliograph.client.outstanding import Outstanding
     from heliograph.client.subscription import Subscription
-
-_MILLISECOND_NS = 1_000_000
 
 
 class AckResponse(enum.IntEnum):
@@ -77,7 +76,7 @@ class Message:
             delivery_attempt=count_of(delivery_attempt, "delivery_attempt"),
         )
         self._outstanding = subscription.outstanding
-        self._received_ms = time.time_ns() // _MILLISECOND_NS
+        self._received_ms = time.time_ns() // MILLISECOND_NS
         self._settled = False
 
     @classmethod

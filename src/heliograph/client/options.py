@@ -338,6 +338,11 @@ def _for_stream(options: SubscriptionOptions) -> SubscriberOptions:
     )
 
 
+def retry_settings(policy: RetryPolicy) -> RetrySettings:
+    """The engine's form of a retry policy."""
+    return RetrySettings(nanoseconds(policy.minimum_backoff), nanoseconds(policy.maximum_backoff))
+
+
 @lru_cache(maxsize=64)  # ten thousand subscriptions of equal options share their settings
 def settings_of(options: SubscriptionOptions, *, with_flow_control: bool) -> SubscriptionSettings:
     """The engine's settings for a subscription of these options."""
@@ -347,9 +352,7 @@ def settings_of(options: SubscriptionOptions, *, with_flow_control: bool) -> Sub
         ack_deadline_ns=nanoseconds(options.ack_deadline_seconds),
         enable_message_ordering=options.enable_message_ordering,
         enable_exactly_once_delivery=options.enable_exactly_once_delivery,
-        retry_policy=None
-        if retry is None
-        else RetrySettings(nanoseconds(retry.minimum_backoff), nanoseconds(retry.maximum_backoff)),
+        retry_policy=None if retry is None else retry_settings(retry),
         dead_letter_policy=None
         if dead_letter is None
         else DeadLetterSettings(dead_letter.dead_letter_topic, dead_letter.max_delivery_attempts),

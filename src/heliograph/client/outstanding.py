@@ -17,14 +17,12 @@ from heliograph.client.internal_message import InternalMessage
 from heliograph.client.message import AckResponse, Message
 from heliograph.client.options import FlowControlOptions
 from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX
-from heliograph.engine.settings import SECOND_NS
+from heliograph.engine.settings import MILLISECOND_NS, NEVER_NS, SECOND_NS
 from heliograph.errors import HeliographError, InvalidAckId, InvalidArgument, NotFound, SubscriptionNotFound
 
 if TYPE_CHECKING:
     from heliograph.client.message_queue import MessageQueue
 
-_MILLISECOND_NS = 1_000_000
-_NEVER_NS = 2**63
 _MARGIN_SECONDS = 0.05
 
 
@@ -68,7 +66,7 @@ class Outstanding:
         self._name = name
         self._lock = threading.Lock()
         self._by_ack_id: dict[str, Message] = {}
-        self._earliest_ns = _NEVER_NS  # no lease ends before
+        self._earliest_ns = NEVER_NS  # no lease ends before
         self._wakes: tuple[Callable[[], None], ...] = ()
         self.bytes = 0
         self.is_pending = False  # something was acknowledged that the broker may not have seen to yet
@@ -97,7 +95,7 @@ class Outstanding:
             for source in sources:
                 source.deadline_ns = source.deadline_ns or earliest_ns
         # when the lease began is when it ends less what it lasts: no other clock could disagree with the publish times
-        received_ms = (earliest_ns - nanoseconds(ack_deadline_seconds)) // _MILLISECOND_NS
+        received_ms = (earliest_ns - nanoseconds(ack_deadline_seconds)) // MILLISECOND_NS
         deliver = Message._delivered
         messages = [deliver(source, self, received_ms) for source in sources]
         with self._lock:
@@ -149,7 +147,7 @@ class Outstanding:
         with self._lock:
             messages = list(self._by_ack_id.values())
             left = [message._source.deadline_ns for message in messages if message._source.deadline_ns > now_ns]
-            self._earliest_ns = min(left, default=_NEVER_NS)
+            self._earliest_ns = min(left, default=NEVER_NS)
         ended = [message for message in messages if message._source.deadline_ns <= now_ns]
         self.remove(ended)
         return bool(ended)

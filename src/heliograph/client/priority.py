@@ -27,13 +27,13 @@ from typing import Any, TypeVar, overload
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.protocol import Broker
+from heliograph.client.arguments import broker_of, count_of, seconds_of
+from heliograph.client.options import RetryPolicy, retry_settings
 from heliograph.client.priority_broker import PriorityBroker
 from heliograph.client.priority_message import Priority, PriorityDeadLetter, PriorityMessage
 from heliograph.client.priority_subscription import Callback, PrioritySubscription
 from heliograph.client.topic_pattern import check_pattern
 from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX
-from heliograph.engine.retry import RetryPolicy
-from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import FailedPrecondition, InvalidArgument, SubscriptionNotFound
 
 C = TypeVar("C", bound=Callback)
@@ -41,9 +41,8 @@ C = TypeVar("C", bound=Callback)
 MAX_RETRIES = 3
 MAX_RETRIES_MAX = 1_000_000
 ACK_DEADLINE_SECONDS = 30.0  # as work queues
-BACKOFF_SECONDS_MAX = 600.0  # spec 000 and Pub/Sub
 WORKERS_MAX = 256  # threads of one subscriber
-RETRY_POLICY = RetryPolicy(1 * SECOND_NS, 60 * SECOND_NS)
+RETRY_POLICY = RetryPolicy(minimum_backoff=1, maximum_backoff=60)
 
 
 class PriorityPubSub:
@@ -52,8 +51,8 @@ class PriorityPubSub:
     Args:
         max_retries: a message whose callback raises is tried again so many times, then it is a dead letter (spec 004,
             §8).
-        retry_policy: the waits before the retries: a mapping (or an object) with `minimum_backoff` and
-            `maximum_backoff` in seconds, 0 to 600; the wait doubles from one to the other. Default: 1 and 60. A topic
+        retry_policy: the waits before the retries: a `RetryPolicy`, or a mapping with `minimum_backoff` and
+            `maximum_backoff` in seconds, 0 to 600; the wait doubles from one to the other. None = 1 and 60. A topic
             keeps the policy that it was first used with.
         broker: another broker than its own, to share topics with others; it is not closed with this.
         data_dir: a directory that keeps everything: then an answered `publish` survives a crash. Without it, and
@@ -70,23 +69,27 @@ class PriorityPubSub:
     def __init__(
         self,
         max_retries: int = MAX_RETRIES,
-        retry_policy: Mapping[str, float] | object | None = None,
+        retry_policy: RetryPolicy | Mapping[str, float] | None = None,
         *,
         broker: Broker | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         workers: int = 1,
         ack_deadline_seconds: float = ACK_DEADLINE_SECONDS,
     ) -> None:
-        retries = _whole(max_retries, "max_retries", 0, MAX_RETRIES_MAX)
-        policy = _retry_policy(retry_policy)
-        deadline = _seconds(ack_deadline_seconds, "ack_deadline_seconds", ACK_DEADLINE_SECONDS_MAX)
+        retries = count_of(max_retries, "max_retries", 0, MAX_RETRIES_MAX)
+        policy = retry_settings(RETRY_POLICY if retry_policy is None else RetryPolicy.build(retry_policy))
+        deadline = seconds_of(ack_deadline_seconds, "Ack deadline", 0, ACK_DEADLINE_SECONDS_MAX)
         if not deadline:
-            raise InvalidArgument("ack_deadline_seconds must be more than 0")
-        self._workers = _whole(workers, "workers", 1, WORKERS_MAX)
-        self._owned = _own_broker(data_dir) if broker is None else None
+            raise InvalidArgument("Ack deadline must be more than 0 seconds")
+        self._workers = count_of(workers, "workers", 1, WORKERS_MAX)
         if broker is not None and data_dir is not None:
             raise InvalidArgument("Either a broker or a data_dir, not both: a broker has its own")
-        self._backing: Broker = self._owned if broker is None and self._owned is not None else _checked(broker)
+        self._backing: Broker
+        self._owned: LocalBroker | None = None
+        if broker is not None:
+            self._backing = broker_of(broker)
+        else:
+            self._backing = self._owned = LocalBroker() if data_dir is None else LocalBroker.open(data_dir)
         self.broker = PriorityBroker(
             self._backing, max_retries=retries, retry_policy=policy, ack_deadline_seconds=deadline
         )
@@ -177,7 +180,7 @@ class PriorityPubSub:
         _check_callback(callback)
         if not isinstance(auto_acknowledge, bool):
             raise InvalidArgument(f"auto_acknowledge is True or False, not {auto_acknowledge!r}")
-        count = self._workers if workers is None else _whole(workers, "workers", 1, WORKERS_MAX)
+        count = self._workers if workers is None else count_of(workers, "workers", 1, WORKERS_MAX)
         with self._lock:
             if self._closing:
                 raise FailedPrecondition("This PriorityPubSub is closed")
@@ -260,7 +263,7 @@ class PriorityPubSub:
         """
         self.broker.check_open()
         if timeout_seconds is not None:
-            _seconds(timeout_seconds, "timeout_seconds", threading.TIMEOUT_MAX)
+            seconds_of(timeout_seconds, "timeout_seconds", 0, threading.TIMEOUT_MAX)
         with self._lock:
             subscriptions = [subscription for subscription in self._subscriptions if not subscription.closed]
         if any(subscription.is_mine for subscription in subscriptions):
@@ -316,63 +319,11 @@ class PriorityPubSub:
         self.close()
 
 
-def _own_broker(data_dir: object) -> LocalBroker:
-    if data_dir is None:
-        return LocalBroker()
-    if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
-        raise InvalidArgument(f"data_dir is the path of a directory, not {data_dir!r}")
-    from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
-    from heliograph.store.sqlite import SqliteStore
-
-    return LocalBroker(SqliteStore(data_dir), memory_budget_bytes=MEMORY_BUDGET_BYTES)
-
-
-def _checked(broker: object) -> Broker:
-    if not callable(getattr(broker, "create_queue", None)):
-        raise InvalidArgument(f"A broker is wanted, not {type(broker).__name__}")
-    return broker  # type: ignore[return-value]  # it has the operations; the rest of the protocol is typing's
-
-
 def _check_callback(callback: object) -> None:
     if not callable(callback):
         raise InvalidArgument(f"A callback is a function, not {type(callback).__name__}")
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
         raise InvalidArgument("A callback is called in a thread: pass a plain function, or use PubSub for async ones")
-
-
-def _retry_policy(value: object) -> RetryPolicy:
-    if value is None:
-        return RETRY_POLICY
-    if isinstance(value, RetryPolicy):
-        return value
-    found: dict[str, int] = {}
-    for name, other_name in (("minimum_backoff", "minimumBackoff"), ("maximum_backoff", "maximumBackoff")):
-        if isinstance(value, Mapping):
-            unknown = set(value) - {"minimum_backoff", "minimumBackoff", "maximum_backoff", "maximumBackoff"}
-            if unknown:
-                raise InvalidArgument(f"A retry policy has minimum_backoff and maximum_backoff, not {unknown.pop()!r}")
-            seconds = value.get(name, value.get(other_name))
-        else:
-            seconds = getattr(value, name, None)
-        if seconds is None:
-            raise InvalidArgument(f"A retry policy needs {name}, in seconds")
-        found[name] = round(_seconds(seconds, name, BACKOFF_SECONDS_MAX) * SECOND_NS)
-    if found["minimum_backoff"] > found["maximum_backoff"]:
-        raise InvalidArgument("minimum_backoff must not be more than maximum_backoff")
-    return RetryPolicy(found["minimum_backoff"], found["maximum_backoff"])
-
-
-def _whole(value: object, name: str, low: int, high: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InvalidArgument(f"{name} must be a whole number from {low} to {high:,}, not {value!r}")
-    return value
-
-
-def _seconds(value: object, name: str, high: float) -> float:
-    # what is not a number is not within bounds either
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= high:
-        raise InvalidArgument(f"{name} must be 0 to {high:g} seconds, not {value!r}")
-    return value
 
 
 __all__ = ["Priority", "PriorityDeadLetter", "PriorityMessage", "PriorityPubSub", "PrioritySubscription"]

@@ -16,6 +16,7 @@ from heliograph.broker.protocol import Broker
 from heliograph.broker.reply import Reply
 from heliograph.client.lease_keeper import LeaseKeeper
 from heliograph.client.priority_message import (
+    Priority,
     PriorityDeadLetter,
     PriorityMessage,
     band_of,
@@ -26,7 +27,7 @@ from heliograph.client.priority_message import (
 from heliograph.client.priority_routing import Queue, Routing
 from heliograph.client.topic_pattern import check_pattern, check_topic, is_pattern
 from heliograph.engine.dead_letter import DeadLetterPolicy
-from heliograph.engine.message import Delivery, Draft, Extras, Message, message_id, split_message_id
+from heliograph.engine.message import Delivery, Draft, Extras, Message, message_id, priority_of, split_message_id
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS, SubscriptionSettings
 from heliograph.errors import (
@@ -46,8 +47,6 @@ T = TypeVar("T")
 _TOPIC = "topic"
 _PUBLISHED_ID = "published_id"
 
-_MEDIUM_BAND = 5
-# Spec 004, §12: messages persist until they are acknowledged.
 # How many messages a subscriber that acknowledges later by itself may hold; a bound so that one cannot take everything.
 _HELD_MAX = 1_000
 
@@ -68,11 +67,11 @@ class PriorityBroker:
         self.backing = broker
         self.routing = Routing.of(broker)
         self.settings = SubscriptionSettings(
-            message_retention_ns=0,
+            message_retention_ns=0,  # spec 004, §12: messages persist until they are acknowledged
             ack_deadline_ns=round(ack_deadline_seconds * SECOND_NS),
             retry_policy=retry_policy,
             dead_letter_policy=DeadLetterPolicy(None, max_retries + 1),
-            default_priority=_MEDIUM_BAND,
+            default_priority=band_of(Priority.MEDIUM),
             prioritised=True,
             prefetch=_HELD_MAX,
         )
@@ -193,8 +192,7 @@ class PriorityBroker:
         message = next(iter(self.backing.peek(queue.resource, 1)), None)
         if message is None:
             return None
-        band = _MEDIUM_BAND if message.extras is None else message.extras.priority
-        return -band, message.publish_time_ns, queue.name
+        return -_band(queue, message), message.publish_time_ns, queue.name
 
     def pull(self, queue: Queue, consumer: str) -> Reply[list[Delivery]]:
         """Lease one message."""
@@ -213,7 +211,7 @@ class PriorityBroker:
             id=delivery.message_id,
             published_id=message.attributes.get(_PUBLISHED_ID, delivery.message_id),
             message=value,
-            priority=level_of(message),
+            priority=level_of(_band(queue, message)),
             retries=delivery.attempt - 1,
             topic=_topic(queue, message),
             queue=queue,
@@ -310,7 +308,7 @@ class PriorityBroker:
             PriorityDeadLetter(
                 id=message_id(queue.number, message.sequence),
                 message=_shown(message),
-                priority=level_of(message),
+                priority=level_of(_band(queue, message)),
                 retries=max(letter.failures - 1, 0),
                 topic=_topic(queue, message),
                 reason=letter.reason.value,
@@ -356,6 +354,11 @@ def _ids(ids: object) -> list[str]:
     if isinstance(ids, list | tuple | set | frozenset) and all(isinstance(one, str) for one in ids):
         return list(ids)
     raise InvalidArgument("Ids of dead letters are a list of strings")
+
+
+def _band(queue: Queue, message: Message) -> int:
+    """The engine's priority of a message in its queue."""
+    return priority_of(message, queue.settings.default_priority)
 
 
 def _topic(queue: Queue, message: Message) -> str:

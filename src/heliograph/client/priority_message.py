@@ -41,9 +41,8 @@ def band_of(priority: object) -> int:
     raise InvalidPriority(f"Priority must be 1 (high), 2 (medium) or 3 (low), not {priority!r}")
 
 
-def level_of(message: Message) -> int:
-    """The priority that a message was published with. Other doors know ten levels: the nearest of the three."""
-    band = 5 if message.extras is None else message.extras.priority
+def level_of(band: int) -> int:
+    """The priority of this API for one of the engine's. Other doors know ten levels: the nearest of the three."""
     return 1 if band > 6 else 2 if band > 3 else 3
 
 

@@ -10,16 +10,14 @@ from typing import Any, Literal, Self, overload
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import Clock
-from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
 from heliograph.broker.protocol import Broker
-from heliograph.client.arguments import name_of, named
+from heliograph.client.arguments import broker_of, name_of, named
 from heliograph.client.message_queue import MessageQueue
 from heliograph.client.options import SubscriptionOptions
 from heliograph.client.publisher import Publisher
 from heliograph.client.subscription import Subscription
 from heliograph.client.topic import Topic
 from heliograph.errors import FailedPrecondition, InvalidArgument, Unimplemented
-from heliograph.store.sqlite import SqliteStore
 
 DEFAULT_PROJECT_ID = "heliograph"
 
@@ -233,15 +231,10 @@ def _queue(given: Mapping[str, Any]) -> tuple[MessageQueue, Broker | None]:
     if broker is not None and (data_dir is not None or clock is not None):
         raise InvalidArgument("PubSub takes a broker, or what to make one of (data_dir, clock), not both")
     if broker is not None:
-        return MessageQueue(broker), None
+        return MessageQueue(broker_of(broker)), None
     if data_dir is None and clock is None:
         return MessageQueue.get_instance(), None
-    if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
-        raise InvalidArgument(f"data_dir must be a path, not {type(data_dir).__name__}")
-    if data_dir is None:
-        own = LocalBroker(clock=clock)
-    else:
-        own = LocalBroker(SqliteStore(data_dir), clock, memory_budget_bytes=MEMORY_BUDGET_BYTES)
+    own = LocalBroker(clock=clock) if data_dir is None else LocalBroker.open(data_dir, clock=clock)
     return MessageQueue(own), own
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, SupportsIndex
 
-_SECOND_NS = 1_000_000_000
+from heliograph.engine.settings import SECOND_NS
 
 
 class DatetimeWithNanoseconds(datetime):
@@ -24,7 +24,7 @@ class DatetimeWithNanoseconds(datetime):
         Raises:
             OverflowError, ValueError: beyond the year 9999.
         """
-        seconds, nanosecond = divmod(instant_ns, _SECOND_NS)
+        seconds, nanosecond = divmod(instant_ns, SECOND_NS)
         # whole seconds only: a float of today's seconds is not exact to the microsecond
         whole = datetime.fromtimestamp(seconds, UTC)
         moment = cls(
@@ -48,7 +48,7 @@ class DatetimeWithNanoseconds(datetime):
 
     def timestamp_ns(self) -> int:
         """Nanoseconds since the epoch."""
-        return int(self.replace(microsecond=0).timestamp()) * _SECOND_NS + self.nanosecond
+        return int(self.replace(microsecond=0).timestamp()) * SECOND_NS + self.nanosecond
 
     def rfc3339(self) -> str:
         """As RFC 3339, with as many digits as are needed: `2026-01-14T09:30:00.123456789Z`."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from heliograph.demo.outcome import Outcome
 
 FLIGHTS_DEFAULT = 20_000
-SECONDS_FIXED = 35.0
-FLIGHTS_PER_SECOND = 1_000.0
+SECONDS_FIXED = 40.0
+FLIGHTS_PER_SECOND = 900.0
 DIFFERENCES_SHOWN = 20
 REPORT_DEFAULT = Path("demo-output/report.html")
 NEEDED = ("google.cloud.pubsub_v1", "plotly.graph_objects", "pyspark")
@@ -123,7 +123,7 @@ def _import_needed() -> None:
 
 def _estimate(count: int) -> str:
     seconds = SECONDS_FIXED + count / FLIGHTS_PER_SECOND
-    return f"about {seconds:.0f} seconds" if seconds < 90 else f"about {seconds / 60:.0f} minutes"
+    return f"about {round(seconds, -1):.0f} seconds" if seconds < 90 else f"about {seconds / 60:.0f} minutes"
 
 
 def _refuse_report(path: Path) -> None:

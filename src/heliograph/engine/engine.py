@@ -13,19 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from heliograph.engine import facts as f
 from heliograph.engine.capacity import fitting, has_room_again, within
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import ReturnCause
-from heliograph.engine.failure import facts_of_failure
-from heliograph.engine.leases import make_ack_id, parse_ack_ids
-from heliograph.engine.limits import check_ack_deadline, check_draft, check_settings, check_text
+from heliograph.engine.failure import Settled, facts_of_failure
+from heliograph.engine.leases import make_ack_ids, parse_ack_ids
+from heliograph.engine.limits import check_ack_deadline, check_drafts, check_settings, check_text
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
     Draft,
     Message,
+    message_id,
+    shared_extras,
     size_bytes,
     split_message_id,
 )
@@ -50,8 +53,8 @@ from heliograph.errors import (
     QueueFull,
 )
 
-# Up to this size a message without attributes or key cannot break any limit, and needs no check.
-_SURELY_SMALL_BYTES = 1024 * 1024
+# When a message that the store cannot read is due again.
+READ_AGAIN_NS = 1_000_000_000
 
 
 class Engine(State):
@@ -103,8 +106,11 @@ class Engine(State):
             subscription = self._by_number.get(number)
             if subscription is not None and subscription.scheduled_ns == instant:
                 subscription.scheduled_ns = 0
-                self._tick_subscription(subscription, now_ns)
-                self._schedule(subscription)
+                if self._tick_subscription(subscription, now_ns):
+                    self._schedule(subscription)
+                else:
+                    subscription.scheduled_ns = now_ns + READ_AGAIN_NS
+                    heappush(timers, (subscription.scheduled_ns, number))
         if 0 < self._sweep_ns <= now_ns or self._published >= SWEEP_MESSAGES:
             self._sweep(now_ns)
 
@@ -127,15 +133,27 @@ class Engine(State):
             return []
         return sequences
 
-    def _tick_subscription(self, subscription: Subscription, now_ns: int) -> None:
-        ended = subscription.leases.due(now_ns)
-        if ended:
-            self._fail(subscription, ended, ReturnCause.EXPIRED, now_ns)
-        expired = subscription.expired(now_ns)
-        if expired:
-            self._expire(subscription, expired, now_ns)
-        if subscription.promote(now_ns):
-            self.woken.add(subscription.name)
+    def _tick_subscription(self, subscription: Subscription, now_ns: int) -> bool:
+        """False if a message cannot be read now: others are not held up by it, and it is tried again later."""
+        ended, expired = subscription.leases.due(now_ns), list[int]()
+        try:
+            if ended:
+                self._fail(subscription, ended, ReturnCause.EXPIRED, now_ns)
+                ended = []
+            expired = subscription.expired(now_ns)
+            if expired:
+                subscription.topic.log.fetch(expired)
+                self._expire(subscription, expired, now_ns)
+                expired = []
+            if subscription.promote(now_ns):
+                self.woken.add(subscription.name)
+        except HeliographError:
+            if self.broken is not None:
+                raise
+            subscription.leases.requeue(ended)
+            subscription.requeue_expired(expired)
+            return False
+        return True
 
     def _expire(self, subscription: Subscription, sequences: list[int], now_ns: int) -> None:
         if subscription.settings.dead_letter_policy is None:
@@ -197,15 +215,7 @@ class Engine(State):
             QueueFull: a subscription whose capacity refuses has no room for all of them.
         """
         topic = self.topic(topic_name)
-        for draft in drafts:
-            if (
-                draft.attributes
-                or draft.ordering_key
-                or draft.extras is not None
-                or draft.publish_time_ns
-                or len(draft.data) > _SURELY_SMALL_BYTES
-            ):
-                check_draft(draft)
+        check_drafts(drafts)
         self.tick(now_ns)
         if not drafts:
             return []
@@ -223,7 +233,14 @@ class Engine(State):
     def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
         first = topic.log.next_sequence
         messages = [
-            Message(sequence, d.publish_time_ns or now_ns, d.data, d.attributes, d.ordering_key, d.extras)
+            Message(
+                sequence,
+                d.publish_time_ns or now_ns,
+                d.data,
+                d.attributes,
+                d.ordering_key,
+                None if d.extras is None else shared_extras(d.extras),
+            )
             for sequence, d in enumerate(drafts, first)
         ]
         self._record(f.MessagesPublished(topic.name, topic.number, messages))
@@ -304,11 +321,11 @@ class Engine(State):
             Delivery(
                 message,
                 str(base + message.sequence),
-                make_ack_id(number, message.sequence, lease_number),
+                ack_id,
                 failures.get(message.sequence, 0) + 1 if failures else 1,
                 deadline_ns,
             )
-            for message in messages
+            for message, ack_id in zip(messages, make_ack_ids(number, sequences, lease_number), strict=True)
         ]
 
     def _select(
@@ -348,7 +365,7 @@ class Engine(State):
             if expired:
                 self._expire(subscription, expired, now_ns)
             subscription.promote(now_ns)
-        self._schedule(subscription)
+            self._schedule(subscription)
 
     def outstanding(self, subscription: Subscription, consumer: str) -> int:
         """How many messages a named consumer holds."""
@@ -411,14 +428,20 @@ class Engine(State):
         """The leases now end at `now_ns + ack_deadline_ns`; 0 gives the messages back as failed. Returns and raises as
         `acknowledge`, and InvalidArgument."""
         check_ack_deadline(ack_deadline_ns)
+        if ack_deadline_ns == 0:
+            return self.nack(subscription_name, ack_ids, now_ns).stale
         subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
-        if sequences and ack_deadline_ns == 0:
-            self._fail(subscription, sequences, ReturnCause.NACKED, now_ns)
-        elif sequences:
+        if sequences:
             for lease_number, group in _by_lease_number(subscription, sequences).items():
                 self._record(f.LeasesExtended(subscription.name, lease_number, group, now_ns + ack_deadline_ns))
         self._schedule(subscription)
         return stale
+
+    def nack(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> Settled:
+        """Given back as failed: to wait again, or to be given up. Raises as `acknowledge`."""
+        subscription, sequences, stale = self._current(subscription_name, ack_ids, now_ns)
+        dead = self._fail(subscription, sequences, ReturnCause.NACKED, now_ns) if sequences else []
+        return Settled(stale, [message_id(subscription.topic.number, sequence) for sequence in dead])
 
     def release(self, subscription_name: str, ack_ids: Sequence[str], now_ns: int) -> list[str]:
         """Back to their place at once, not counted as a failure. Returns and raises as `acknowledge`."""
@@ -438,11 +461,15 @@ class Engine(State):
         self._schedule_following(subscription)
         return stale
 
-    def _fail(self, subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> None:
-        """Leased messages come back: to wait again, after their backoff, or to be given up."""
+    def _fail(self, subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> list[int]:
+        """Leased messages come back: to wait again, after their backoff, or to be given up. Returns those given up."""
+        dead: list[int] = []
         for fact in facts_of_failure(subscription, sequences, cause, now_ns):
             self._record(fact)
+            if isinstance(fact, f.MessagesDeadLettered):
+                dead += fact.sequences
         self._schedule(subscription)
+        return dead
 
     # ── by message id: queues ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -458,7 +485,8 @@ class Engine(State):
         lease = subscription.leases.by_sequence.get(sequence)
         if lease is None or topic_number != subscription.topic.number:
             raise MessageNotFound(id_of_message)
-        return make_ack_id(subscription.number, sequence, lease.number)
+        (ack_id,) = make_ack_ids(subscription.number, [sequence], lease.number)
+        return ack_id
 
     def position(self, subscription: Subscription, priority: int) -> int:
         """Ready messages of equal or higher priority."""
@@ -485,11 +513,16 @@ class Engine(State):
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def dead_letters(self, subscription_name: str, now_ns: int) -> list[tuple[DeadLetter, Message]]:
-        """Those that the subscription keeps, oldest first. Raises: SubscriptionNotFound."""
+    def dead_letters(
+        self, subscription_name: str, now_ns: int, *, offset: int = 0, limit: int | None = None
+    ) -> list[tuple[DeadLetter, Message]]:
+        """Those that the subscription keeps, oldest first: after the first `offset`, up to `limit`; None = all.
+        Raises: SubscriptionNotFound."""
         subscription = self.subscription(subscription_name)
         self.tick(now_ns)
-        return [(letter, subscription.topic.log[letter.sequence]) for letter in subscription.dead.values()]
+        letters = list(islice(subscription.dead.values(), offset, None if limit is None else offset + limit))
+        messages = subscription.topic.log.select([letter.sequence for letter in letters])
+        return list(zip(letters, messages, strict=True))
 
     def forwarded(self, subscription_name: str, sequences: Sequence[int]) -> None:
         """These are durable in their dead letter topic."""

@@ -167,7 +167,6 @@ class LeasesRestored(_Fact, frozen=True):
 
     number: int
     deadline_ns: int
-    leased_ns: int
     consumer: str
     held: list[Run]
 

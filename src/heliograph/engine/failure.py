@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.facts import Fact, MessagesDeadLettered, MessagesPurged, MessagesReturned, ReturnCause
 from heliograph.engine.subscription import Subscription
+
+
+class Settled(NamedTuple):
+    """What became of deliveries that were given back as failed.
+
+    Args:
+        stale: the ack ids that were not current any more; nothing became of them.
+        dead_lettered: the ids of the messages that were given up.
+    """
+
+    stale: list[str]
+    dead_lettered: list[str]
 
 
 def facts_of_failure(subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> list[Fact]:

@@ -21,13 +21,11 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     Args:
         number: of the hand-out; with the sequence it makes the ack id, so an ack id names one delivery.
         deadline_ns: when it ends.
-        leased_ns: when it was handed out.
         consumer: who holds it; "" = unnamed.
     """
 
     number: int
     deadline_ns: int
-    leased_ns: int
     consumer: str
 
 
@@ -57,7 +55,7 @@ class Leases:
     def extend(self, sequences: Sequence[int], deadline_ns: int) -> None:
         """Move the deadline of messages of one hand-out."""
         old = self.by_sequence[sequences[0]]
-        lease = Lease(old.number, deadline_ns, old.leased_ns, old.consumer)
+        lease = Lease(old.number, deadline_ns, old.consumer)
         self.by_sequence.update(dict.fromkeys(sequences, lease))
         self._push(sequences, lease)
 
@@ -96,14 +94,23 @@ class Leases:
             sequences += [sequence for sequence in group if by_sequence.get(sequence) is lease]
         return sorted(sequences)
 
+    def requeue(self, sequences: Sequence[int]) -> None:
+        """What `due` gave could not be dealt with: it gives them again."""
+        groups: dict[int, tuple[Lease, list[int]]] = {}
+        for sequence in sequences:
+            lease = self.by_sequence[sequence]
+            groups.setdefault(id(lease), (lease, []))[1].append(sequence)
+        for lease, group in groups.values():
+            self._push(group, lease)
+
     def next_deadline_ns(self) -> int | None:
         """The earliest deadline, or one that was moved since: then `due` finds nothing, once."""
         return self._heap[0][0] if self._heap else None
 
 
-def make_ack_id(subscription_number: int, sequence: int, lease_number: int) -> str:
-    """The ack id of one delivery (spec 000, BR-018)."""
-    return f"{subscription_number}-{sequence}-{lease_number}"
+def make_ack_ids(subscription_number: int, sequences: Sequence[int], lease_number: int) -> list[str]:
+    """The ack ids of one hand-out: each names one delivery (spec 000, BR-018)."""
+    return [f"{subscription_number}-{sequence}-{lease_number}" for sequence in sequences]
 
 
 def parse_ack_ids(ack_ids: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -113,18 +120,16 @@ def parse_ack_ids(ack_ids: Sequence[str]) -> list[tuple[int, int, int]]:
         InvalidAckId: naming those that no broker ever made.
     """
     try:
-        return [_parse(ack_id) for ack_id in ack_ids]
+        return [
+            (int(subscription), int(sequence), int(number))
+            for subscription, sequence, number in [ack_id.split("-") for ack_id in ack_ids]
+        ]
     except ValueError:
         raise InvalidAckId([ack_id for ack_id in ack_ids if not _is_ack_id(ack_id)]) from None
 
 
-def _parse(ack_id: str) -> tuple[int, int, int]:
-    subscription, sequence, number = ack_id.split("-")
-    return int(subscription), int(sequence), int(number)
-
-
 def _is_ack_id(ack_id: str) -> bool:
     try:
-        return len(_parse(ack_id)) == 3
+        return len([int(part) for part in ack_id.split("-")]) == 3
     except ValueError:
         return False

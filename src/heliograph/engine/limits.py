@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from heliograph.engine.message import Draft, Extras, size_bytes
 from heliograph.engine.settings import SECOND_NS, SubscriptionSettings, TopicSettings
-from heliograph.errors import InvalidArgument, MessageTooLarge
+from heliograph.errors import InvalidArgument, InvalidPriority, MessageTooLarge
 
 MIB = 1024 * 1024
 
@@ -25,12 +25,26 @@ INSTANT_NS_MAX = 2**63 - 1  # what a store's column holds: the year 2262
 SPAN_NS_MAX = 2**62  # 146 years; so that an instant of these days and a span can be stored, too
 
 
+def check_drafts(drafts: Sequence[Draft]) -> None:
+    """`check_draft` for each; most cannot break any bound, and are passed over quickly."""
+    for draft in drafts:
+        if (
+            draft.attributes
+            or draft.ordering_key
+            or draft.extras is not None
+            or draft.publish_time_ns
+            or len(draft.data) > MESSAGE_BYTES_MAX
+        ):
+            check_draft(draft)
+
+
 def check_draft(draft: Draft) -> None:
     """Refuse a message that no door may accept.
 
     Raises:
         MessageTooLarge: above 10 MB in all.
-        InvalidArgument: its attributes, ordering key or priority break a bound.
+        InvalidPriority: it is not 0 to 9.
+        InvalidArgument: its attributes, ordering key or times break a bound.
     """
     if draft.attributes:
         _check_attributes(draft.attributes)
@@ -39,14 +53,23 @@ def check_draft(draft: Draft) -> None:
         raise MessageTooLarge("Message size exceeds maximum of 10MB")
     if len(draft.ordering_key.encode()) > ORDERING_KEY_BYTES_MAX:
         raise InvalidArgument(f"Ordering key exceeds {ORDERING_KEY_BYTES_MAX} bytes")
-    if draft.extras is not None and not 0 <= draft.extras.priority <= PRIORITY_MAX:
-        raise InvalidArgument(f"Priority must be 0 to {PRIORITY_MAX}, not {draft.extras.priority}")
     _check_instant(draft.publish_time_ns, "Publish time")
     if draft.extras is not None:
         _check_extras(draft.extras)
 
 
+def check_priority(priority: int) -> None:
+    """Refuse a priority that there is no band for; nothing is clamped.
+
+    Raises:
+        InvalidPriority: not 0 to 9.
+    """
+    if not 0 <= priority <= PRIORITY_MAX:
+        raise InvalidPriority(f"Priority must be 0 to {PRIORITY_MAX}, not {priority}")
+
+
 def _check_extras(extras: Extras) -> None:
+    check_priority(extras.priority)
     _check_instant(extras.available_at_ns, "Delivery time")
     _check_instant(extras.expires_at_ns, "Expiry time")
     check_text(extras.content_type, "Content type")
@@ -73,10 +96,12 @@ def check_settings(settings: TopicSettings | SubscriptionSettings) -> None:
     """Refuse what no store could keep, since a journal that cannot be written stops the broker.
 
     Raises:
+        InvalidPriority: the default priority is not 0 to 9.
         InvalidArgument: a number is negative or too large, or a text is no text.
     """
     if isinstance(settings, SubscriptionSettings):
         check_ack_deadline(settings.ack_deadline_ns)
+        check_priority(settings.default_priority)
     for value in _leaves(msgspec.to_builtins(settings)):
         if isinstance(value, str):
             check_text(value, "A setting")

@@ -108,7 +108,6 @@ class TopicLog:
             part = messages[start : start + PAGE_MESSAGES - place]
             page.messages.extend(part)
             page.live += len(part)
-            page.size_bytes += total_bytes(part) + OVERHEAD_BYTES * len(part)
             if page.holders is None and holders > 1:
                 page.holders = array("I", [1]) * place
             if page.holders is not None:
@@ -116,6 +115,7 @@ class TopicLog:
             start += len(part)
             self.next_sequence += len(part)
             if self._residency is not None and len(page.messages) == PAGE_MESSAGES:
+                page.size_bytes = _size_bytes([message for message in page.messages if message is not None])
                 self._residency.filled(self, number, page.size_bytes)
 
     def skip(self, count: int) -> None:
@@ -158,6 +158,8 @@ class TopicLog:
         if not sequences:
             return []
         first, last = sequences[0], sequences[-1]
+        if len(sequences) == 1:
+            return [self[first]]
         if last - first + 1 != len(sequences) or sequences != list(range(first, last + 1)):
             return [self[sequence] for sequence in sequences]
         # one run: what pulls and acknowledgements of a plain subscription are
@@ -309,8 +311,7 @@ class TopicLog:
                 del page.holders[self.next_sequence - first :]
         page.messages, page.out = messages, None
         self._outside -= 1
-        here = [message for message in messages if message is not None]
-        page.size_bytes = page.size_bytes or total_bytes(here) + OVERHEAD_BYTES * len(here)
+        page.size_bytes = page.size_bytes or _size_bytes([message for message in messages if message is not None])
         if self._residency is not None:
             self._residency.brought_in(self, number, page.size_bytes)
         return messages
@@ -324,3 +325,8 @@ class TopicLog:
         if page.holders is not None:
             return page.holders[place] if place < len(page.holders) else 0
         return int(page.out[place]) if page.out is not None else int(self.get(sequence) is not None)
+
+
+def _size_bytes(messages: Sequence[Message]) -> int:
+    """What they take in memory."""
+    return total_bytes(messages) + OVERHEAD_BYTES * len(messages)

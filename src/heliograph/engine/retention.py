@@ -6,6 +6,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import NamedTuple
 
+from heliograph.engine.settings import NEVER_NS
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 
@@ -15,8 +16,6 @@ SWEEP_NS = 60 * 1_000_000_000
 SWEEP_MESSAGES = 100_000
 # So that a long stand-still does not become one huge fact.
 PURGED_PER_FACT_MAX = 10_000
-
-NEVER_NS = 2**63 - 1  # an instant after all others
 
 
 class TrimPoint(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 
@@ -41,6 +41,11 @@ class Schedule:
             if instants.get(sequence) == instant_ns and (not sequences or sequences[-1] != sequence):
                 sequences.append(sequence)
         return sequences
+
+    def requeue(self, sequences: Sequence[int]) -> None:
+        """What `due` gave could not be dealt with: it gives them again."""
+        for sequence in sequences:
+            heappush(self._heap, (self._instants[sequence], sequence))
 
     def next_ns(self) -> int | None:
         """The earliest instant, or that of one that was removed since."""

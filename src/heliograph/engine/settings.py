@@ -7,8 +7,10 @@ import msgspec
 from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.retry import RetryPolicy
 
-SECOND_NS = 1_000_000_000
+MILLISECOND_NS = 1_000_000
+SECOND_NS = 1_000 * MILLISECOND_NS
 DAY_NS = 86_400 * SECOND_NS
+NEVER_NS = 2**63 - 1  # after every instant that there is
 
 
 class TopicSettings(msgspec.Struct, frozen=True, array_like=True):

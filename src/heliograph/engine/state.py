@@ -165,8 +165,8 @@ class State:
         self.subscriptions[fact.subscription].skip(fact.sequences)
 
     def _on_messages_leased(self, fact: f.MessagesLeased) -> list[Message]:
-        lease = Lease(fact.lease_number, fact.deadline_ns, fact.leased_ns, fact.consumer)
-        return self.subscriptions[fact.subscription].lease(fact.sequences, lease)
+        lease = Lease(fact.lease_number, fact.deadline_ns, fact.consumer)
+        return self.subscriptions[fact.subscription].lease(fact.sequences, lease, fact.leased_ns)
 
     def _on_leases_extended(self, fact: f.LeasesExtended) -> None:
         self.subscriptions[fact.subscription].leases.extend(fact.sequences, fact.deadline_ns)

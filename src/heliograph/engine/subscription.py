@@ -15,13 +15,15 @@ from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import LeasesRestored, ReturnCause, SubscriptionRestored
 from heliograph.engine.leases import Lease, Leases
 from heliograph.engine.limits import PRIORITY_MAX
-from heliograph.engine.message import Message, size_bytes, total_bytes
+from heliograph.engine.log import PAGE_MESSAGES
+from heliograph.engine.message import Message, priority_of, size_bytes, total_bytes
 from heliograph.engine.ordering import OrderingKeys
 from heliograph.engine.ranges import from_runs, to_runs
 from heliograph.engine.schedule import Schedule
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Statistics, Totals
 from heliograph.engine.topic import Topic
+from heliograph.errors import HeliographError
 
 
 class Subscription:
@@ -117,21 +119,28 @@ class Subscription:
         """Its band here."""
         if not self.settings.prioritised:
             return 0
-        return self.settings.default_priority if message.extras is None else message.extras.priority
+        return priority_of(message, self.settings.default_priority)
 
     # ── loading from the log ────────────────────────────────────────────────────────────────────────────────────────
 
     def load(self, last: int) -> None:
         """Take in the messages up to sequence `last`. A pure function of the log, so it needs no fact."""
-        first = self.next_sequence
         last = min(last, self.topic.log.next_sequence - 1)
-        if first > last:
+        if self.next_sequence > last:
             return
-        self.next_sequence = last + 1
         if self.topic.plain and self._keys is None and not self.is_eager:
-            self.backlog.extend(range(first, last + 1))
+            self.backlog.extend(range(self.next_sequence, last + 1))
+            self.next_sequence = last + 1
             return
-        for message in self.topic.log.held(first, last):
+        while self.next_sequence <= last:
+            # in pages, each read before anything changes: the store may fail
+            end = min(last, self.next_sequence + PAGE_MESSAGES - 1)
+            messages = list(self.topic.log.held(self.next_sequence, end))
+            self.next_sequence = end + 1
+            self._take_in(messages)
+
+    def _take_in(self, messages: Sequence[Message]) -> None:
+        for message in messages:
             if self.settings.capacity is not None:
                 self.held_bytes += size_bytes(message)
             self._note_expiry(message)
@@ -185,9 +194,14 @@ class Subscription:
         if self._delayed is None:
             return False
         sequences = self._delayed.due(now_ns)
-        for sequence in sequences:
-            self._delayed.remove(sequence)
-            self.backlog.add(sequence, self.priority_of(self.topic.log[sequence]))
+        try:
+            messages = self.topic.log.select(sequences)
+        except HeliographError:
+            self._delayed.requeue(sequences)
+            raise
+        for message in messages:
+            self._delayed.remove(message.sequence)
+            self.backlog.add(message.sequence, self.priority_of(message))
         return bool(sequences)
 
     def expired(self, now_ns: int) -> list[int]:
@@ -196,6 +210,11 @@ class Subscription:
             return []
         leased = self.leases.by_sequence
         return sorted([sequence for sequence in self._expires.due(now_ns) if sequence not in leased])
+
+    def requeue_expired(self, sequences: Sequence[int]) -> None:
+        """What `expired` gave could not be dealt with: it gives them again."""
+        if self._expires is not None:
+            self._expires.requeue(sequences)
 
     def next_deadline_ns(self) -> int | None:
         """The next instant at which something here may change by itself."""
@@ -231,7 +250,7 @@ class Subscription:
 
     # ── the moves ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def lease(self, sequences: Sequence[int], lease: Lease) -> list[Message]:
+    def lease(self, sequences: Sequence[int], lease: Lease, leased_ns: int) -> list[Message]:
         """MessagesLeased. Returns the messages."""
         if sequences[-1] >= self.next_sequence or max(sequences) >= self.next_sequence:
             self.load(max(sequences))
@@ -242,10 +261,10 @@ class Subscription:
         self.lease_number = lease.number
         self.leases.grant(sequences, lease)
         self.outstanding_bytes += total_bytes(messages)
-        self._count_hand_out(messages, lease.leased_ns)
+        self._count_hand_out(messages, leased_ns)
         return messages
 
-    def _count_hand_out(self, messages: Sequence[Message], now_ns: int) -> None:
+    def _count_hand_out(self, messages: Sequence[Message], leased_ns: int) -> None:
         totals, failures = self.totals, self.failures
         totals.delivered += len(messages)
         if failures:
@@ -256,7 +275,7 @@ class Subscription:
         if 0 in published_ns:  # trimmed before this recovery, see `Totals`
             published_ns = [instant_ns for instant_ns in published_ns if instant_ns]
         totals.first_deliveries += len(published_ns)
-        totals.wait_ns += now_ns * len(published_ns) - sum(published_ns)
+        totals.wait_ns += leased_ns * len(published_ns) - sum(published_ns)
 
     def _take_waiting(self, message: Message) -> None:
         if self._delayed is None or not self._delayed.remove(message.sequence):
@@ -408,9 +427,7 @@ class Subscription:
             delayed=self._delayed.instants() if self._delayed is not None else {},
             expires=self._expires.instants() if self._expires is not None else {},
             leases=[
-                LeasesRestored(
-                    lease.number, lease.deadline_ns, lease.leased_ns, lease.consumer, to_runs(sorted(sequences))
-                )
+                LeasesRestored(lease.number, lease.deadline_ns, lease.consumer, to_runs(sorted(sequences)))
                 for lease, sequences in groups.values()
             ],
             failures=dict(self.failures),
@@ -445,7 +462,7 @@ class Subscription:
         for sequence, instant_ns in state.expires.items():
             self._expire_at(sequence, instant_ns)
         for group in state.leases:
-            lease = Lease(group.number, group.deadline_ns, group.leased_ns, group.consumer)
+            lease = Lease(group.number, group.deadline_ns, group.consumer)
             self.leases.grant(list(from_runs(group.held)), lease)
         if self._keys is not None:
             self._restore_keys(self._keys, state)

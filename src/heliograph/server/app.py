@@ -25,7 +25,7 @@ from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
-from heliograph.server.http import answer, answer_error
+from heliograph.server.http import answer, answer_error, check_origin
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.texts import translate
 from heliograph.server.queues import queue_routes
@@ -118,6 +118,8 @@ class Application:
             handler = handlers.get(scope["method"])
             if handler is None:
                 raise _no_handler(scope, handlers)
+            if scope["method"] == "POST":
+                check_origin(scope)
             await handler(scope, receive, watched_send, self._broker)
         except ClientGone:
             with contextlib.suppress(Exception):  # for nobody; but the server under this wants every request answered

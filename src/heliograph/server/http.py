@@ -23,6 +23,27 @@ class BodyTooLarge(ResourceExhausted):
     http_status_own = 413
 
 
+class ForeignOrigin(HeliographError):
+    """A page of another host sent the request, through the browser of somebody who may reach the broker."""
+
+    code = 7
+
+
+def check_origin(scope: Scope) -> None:
+    """Refuse what a browser sends on behalf of a page that is not the broker's own. Every other client sends no Origin.
+
+    Raises:
+        ForeignOrigin: there is an `Origin`, and it does not name the host that the request is for.
+    """
+    headers = dict(scope["headers"])
+    origin = headers.get(b"origin")
+    if origin is None:
+        return
+    _, separator, host = origin.partition(b"://")
+    if not separator or host.lower() != headers.get(b"host", b"").lower():
+        raise ForeignOrigin(f"Requests of pages of another origin are refused: {origin[:100].decode('latin-1')}")
+
+
 async def read_body(receive: Receive, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """The whole request body.
 

@@ -214,15 +214,14 @@ class QueueCommands:
         name = QUEUE_PREFIX + request.queue
 
         async def give_back(message_id: str, ack_id: str) -> Answer:
-            before = self._broker.statistics(name).totals.dead_lettered
             if request.requeue:
-                reply = self._broker.modify_ack_deadline(name, [ack_id], 0)
+                stale, dead_lettered = await self._broker.nack(name, [ack_id])
+                action = "dead_lettered" if dead_lettered else "requeued"
             else:
-                reply = self._broker.reject(name, [ack_id])
-            grew = self._broker.statistics(name).totals.dead_lettered > before
-            died = not request.requeue or (grew and self._is_dead(name, message_id))
-            _check_current(message_id, await reply)
-            return {"success": True, "action": "dead_lettered" if died else "requeued"}
+                stale = await self._broker.reject(name, [ack_id])
+                action = "dead_lettered"
+            _check_current(message_id, stale)
+            return {"success": True, "action": action}
 
         return await self._each(request, give_back)
 
@@ -268,18 +267,13 @@ class QueueCommands:
             raise AckDeadlineExceeded(message_id)
         return current
 
-    def _is_dead(self, name: str, id_of_message: str) -> bool:
-        number = self._broker.get_topic(name).number
-        letters = self._broker.dead_letters(name)
-        return any(message_id(number, message.sequence) == id_of_message for _, message in reversed(letters))
-
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _list_dead_letters(self, request: q.ListDeadLetters, _receive: Receive) -> Answer:
         settings, number = self._settings(request.queue)
-        letters = self._broker.dead_letters(QUEUE_PREFIX + request.queue)
+        name = QUEUE_PREFIX + request.queue
         told = []
-        for letter, message in letters[request.offset : request.offset + request.limit]:
+        for letter, message in self._broker.dead_letters(name, offset=request.offset, limit=request.limit):
             told.append(
                 _told(message, message_id(number, message.sequence), settings)
                 | {
@@ -289,7 +283,7 @@ class QueueCommands:
                     "dead_lettered_at": letter.dead_lettered_ns / 1e9,
                 }
             )
-        return {"messages": told, "total": len(letters)}
+        return {"messages": told, "total": self._broker.statistics(name).dead_letters}
 
     async def _retry_dead_letters(self, request: q.RetryDeadLetters, _receive: Receive) -> Answer:
         if request.message_id is not None and request.message_ids is not None:

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from heliograph.engine.dead_letter import DeadLetterPolicy
-from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX, PRIORITY_MAX
+from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX
 from heliograph.engine.message import Draft, Extras
 from heliograph.engine.retry import RetryPolicy as EngineRetryPolicy
 from heliograph.engine.settings import Capacity, SubscriptionSettings
-from heliograph.errors import InvalidArgument, InvalidPriority, Unimplemented
+from heliograph.errors import InvalidArgument, Unimplemented
 
 SECOND_NS = 1_000_000_000
 
@@ -72,15 +72,14 @@ class QueueConfig(msgspec.Struct):
         default itself is kept in the resource.
 
         Raises:
-            InvalidPriority, InvalidArgument.
+            InvalidArgument.
         """
-        check_priority(self.default_priority)
         return SubscriptionSettings(
             message_retention_ns=0,  # work is done, not outlived; a TTL is asked for
             ack_deadline_ns=nanoseconds(self.ack_deadline_secs),
             retry_policy=self._retry_policy(),
             dead_letter_policy=DeadLetterPolicy(None, self.default_max_retries + 1, self.dead_letter_max_size),
-            capacity=Capacity(self.max_depth, 2**62, refuse=True),
+            capacity=Capacity(self.max_depth, 0, refuse=True),
             ttl_ns=nanoseconds(self.ttl or 0),
             default_priority=self.default_priority,
             prioritised=True,
@@ -131,14 +130,12 @@ class NewMessage(msgspec.Struct, kw_only=True):
         """As the broker takes it. A plain message has no extras, which costs the broker least.
 
         Raises:
-            InvalidPriority, InvalidArgument, Unimplemented.
+            InvalidArgument, Unimplemented.
         """
         if (self.message is UNSET) == (self.payload is UNSET):
             raise InvalidArgument("A message is given as either message (any JSON) or payload (an array of bytes)")
         if self.dedup_id is not None:
             raise Unimplemented("dedup_id is not available in this version")
-        if self.priority is not None:
-            check_priority(self.priority)
         if isinstance(self.payload, list):
             data, content_type = bytes(self.payload), BYTES_TYPE
         else:
@@ -239,14 +236,8 @@ class Nothing(msgspec.Struct):
 
 
 def nanoseconds(seconds: float) -> int:
-    """Seconds as a client gives them."""
-    return round(seconds * SECOND_NS)
-
-
-def check_priority(priority: int) -> None:
-    """Raises: InvalidPriority; nothing is clamped."""
-    if not 0 <= priority <= PRIORITY_MAX:
-        raise InvalidPriority(f"Priority must be 0 to {PRIORITY_MAX}, not {priority}")
+    """Seconds as a client gives them; what is more than nothing stays so, since 0 often has a meaning of its own."""
+    return max(round(seconds * SECOND_NS), 1) if seconds else 0
 
 
 def check_name(name: str) -> None:

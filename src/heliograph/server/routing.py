@@ -1,4 +1,4 @@
-"""The table of HTTP routes: which door answers which path. gRPC calls have their own table (`server/grpc/methods.py`).
+"""The table of HTTP routes: which door answers which path. gRPC has its own table (`server/pubsub/methods.py`).
 
 A door that speaks HTTP is a module with a constant ``ROUTES``, a tuple of `Route`; `server/app.py` lists the modules in
 its ``HTTP_DOORS``, and nothing else needs changing. A handler is called as ``await handler(scope, receive, send,

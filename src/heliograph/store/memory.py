@@ -9,7 +9,7 @@ import msgspec
 
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Message
-from heliograph.engine.retention import NEVER_NS
+from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import Unavailable
 from heliograph.store.protocol import COMMITTED, Commit, Durability
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
-from heliograph.engine.retention import NEVER_NS
+from heliograph.engine.settings import NEVER_NS
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
-from heliograph.engine.retention import NEVER_NS
+from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import StoreRefused
 from heliograph.store.directory import FILE_NAME, damaged, take
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
-from heliograph.engine.retention import NEVER_NS
+from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import Unavailable
 from heliograph.store.protocol import Commit, Durability, Store
 

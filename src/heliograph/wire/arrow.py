@@ -12,7 +12,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from heliograph.engine.message import Message
+from heliograph.engine.message import SEQUENCES_PER_TOPIC, Message
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
@@ -35,8 +35,7 @@ SCHEMA = pa.schema(
 """Every column that there is. `publish_time` is what tables understand, in microseconds; `publish_time_ns` is the whole
 truth, in nanoseconds since the epoch, so that an archived message can be published again as it was."""
 
-_SEQUENCE_DIGITS = 12
-"""See `heliograph.engine.message.SEQUENCES_PER_TOPIC`."""
+_SEQUENCE_DIGITS = len(str(SEQUENCES_PER_TOPIC - 1))
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:

@@ -11,9 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from heliograph.engine.message import NO_ATTRIBUTES, Delivery, Draft, Message
+from heliograph.engine.settings import SECOND_NS
 from heliograph.wire.varint import SMALL, varint
-
-SECOND_NS = 1_000_000_000
 
 # field number << 3 | 2 (length-delimited), or | 0 (varint)
 _DATA = b"\x0a"

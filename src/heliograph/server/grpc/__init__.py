@@ -1,1 +1,1 @@
-"""gRPC spoken as ASGI: frames, trailers, and the table of the Pub/Sub methods."""
+"""gRPC spoken as ASGI: calls, frames, trailers, and the health service; which methods there are comes from outside."""
