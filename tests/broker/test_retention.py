@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.broker import housekeeping
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
 from heliograph.engine.dead_letter import DeadLetterPolicy
@@ -19,6 +20,12 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 Restart = Callable[[], LocalBroker]
+
+
+@pytest.fixture(autouse=True)
+def _no_wait_between_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a share of the machine's time, of which a simulated clock needs none. A trim comes with one."""
+    monkeypatch.setattr(housekeeping, "CHECKPOINT_SHARE", 1e9)
 
 
 @pytest.fixture

@@ -6,6 +6,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from heliograph.broker import housekeeping
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
 from heliograph.engine.message import Draft
@@ -17,6 +20,12 @@ from heliograph.store.verification import check
 MINUTE = 60
 HOUR = 60 * MINUTE
 MIB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def _no_wait_between_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a share of the machine's time, of which a simulated clock needs none. A trim comes with one."""
+    monkeypatch.setattr(housekeeping, "CHECKPOINT_SHARE", 1e9)
 
 
 def load(broker: LocalBroker, topic: str, subscription: str, count: int, size_bytes: int) -> None:
