@@ -7,11 +7,13 @@ HOST ?= 127.0.0.1
 PORT ?= 8085
 DATA_DIR ?= heliograph-data
 BENCH ?=
+ROUNDS ?= 50
+SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt tools/setup
 
-.PHONY: help setup demo serve test lint format bench check constraints clean
+.PHONY: help setup demo serve test lint format crash-test bench check constraints clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +51,9 @@ check: lint ## lint and the quick tests only
 format: $(VENV)/.ready-all ## put the code into the house's form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+crash-test: $(VENV)/.ready-all ## kill a broker at work, again and again (ROUNDS=50, SEED to repeat a run)
+	ROUNDS=$(ROUNDS) SEED=$(SEED) $(BIN)/pytest tests/crash -m slow -s
 
 bench: $(VENV)/.ready-server ## measure (BENCH="--quick --only publish")
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import types
+from collections.abc import Sequence
 from pathlib import Path
 
 from heliograph.errors import Unavailable
@@ -24,13 +25,25 @@ class BrokerProcess:
     Args:
         data_dir: its data directory.
         log_path: what it writes to standard error goes here, appended.
+        program: what is started; it is given the command `serve` and its options.
+        options: more of them.
     """
 
-    def __init__(self, data_dir: Path, log_path: Path) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        log_path: Path,
+        *,
+        program: Sequence[str] = (sys.executable, "-m", "heliograph.cli.main"),
+        options: Sequence[str] = (),
+    ) -> None:
         self.data_dir = data_dir
         self.port = 0
+        self.program = program
+        self._options = options
         self._log_path = log_path
         self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     @property
     def endpoint(self) -> str:
@@ -43,9 +56,15 @@ class BrokerProcess:
         Raises:
             Unavailable: it ended, or was not ready in a minute; the text is its own last line.
         """
+        self.launch()
+        self.port = self._await_ready()
+
+    def launch(self) -> None:
+        """Start it without waiting."""
         command = [
-            *(sys.executable, "-m", "heliograph.cli.main", "serve"),
-            *("--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data_dir), "--store", "sqlite"),
+            *self.program,
+            *("serve", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--data-dir", str(self.data_dir), "--store", "sqlite", *self._options),
         ]
         with self._log_path.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
@@ -57,9 +76,9 @@ class BrokerProcess:
                 # Ctrl-C is for the demonstration, which then ends its broker in order
                 start_new_session=True,
             )
-        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=_read_lines, args=(self._process, lines), name="broker-output", daemon=True).start()
-        self.port = self._await_ready(lines)
+        self._lines = queue.SimpleQueue()
+        arguments = self._process, self._lines
+        threading.Thread(target=_read_lines, args=arguments, name="broker-output", daemon=True).start()
 
     def kill(self) -> None:
         """SIGKILL: no goodbye, as in a crash."""
@@ -98,9 +117,9 @@ class BrokerProcess:
     ) -> None:
         self.stop()
 
-    def _await_ready(self, lines: queue.SimpleQueue[str | None]) -> int:
+    def _await_ready(self) -> int:
         try:
-            while (line := lines.get(timeout=START_SECONDS_MAX)) is not None:
+            while (line := self._lines.get(timeout=START_SECONDS_MAX)) is not None:
                 if line.startswith(READY):
                     return int(line.removeprefix(READY))
         except queue.Empty:
