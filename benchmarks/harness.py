@@ -52,12 +52,14 @@ class Load(msgspec.Struct, frozen=True):
         operations: how many `unit` one run does.
         unit: in the plural.
         prepare: before each run, not measured.
+        once: too long to repeat: no warm-up, one run, whatever the scale says.
     """
 
     run: Callable[[], Figures | None]
     operations: int
     unit: str = "messages"
     prepare: Callable[[], object] | None = None
+    once: bool = False
 
 
 Opener = Callable[..., AbstractContextManager[Load]]
@@ -128,13 +130,13 @@ class Suite:
         self._scenarios: list[Scenario] = []
 
     def scenario(
-        self, *, peer: str | None = None, target: str = "", **choices: Sequence[Any]
+        self, *, peer: str | None = None, target: str | Callable[..., str] = "", **choices: Sequence[Any]
     ) -> Callable[[Any], Opener]:
         """Decorator: a generator function of a scale and keyword parameters, run for every combination of `choices`.
 
         Args:
             peer: the name of the function to compare with.
-            target: what it is to reach, in words.
+            target: what it is to reach, in words; or a function that says so of the parameters.
             choices: for each parameter, its values.
         """
 
@@ -143,7 +145,8 @@ class Suite:
             group = generator.__module__.rpartition(".")[2]
             for values in itertools.product(*choices.values()):
                 parameters = dict(zip(choices, values, strict=True))
-                self._scenarios.append(Scenario(group, generator.__name__, parameters, opener, peer, target))
+                words = target if isinstance(target, str) else target(**parameters)
+                self._scenarios.append(Scenario(group, generator.__name__, parameters, opener, peer, words))
             return opener
 
         return register
@@ -241,6 +244,8 @@ def measure(suite: Suite, scenarios: Sequence[Scenario], scale: Scale, attempt: 
                 runners[scenario.name] = Runner(scenario, load)
         for turn in range(-scale.warmups, scale.repetitions):
             for runner in list(runners.values()):
+                if runner.load.once and turn != 0:
+                    continue
                 done = False
                 with attempt(runner.scenario):
                     runner.run(counts=turn >= 0)

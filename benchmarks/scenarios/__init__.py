@@ -9,6 +9,7 @@ MODULES = (
     "benchmarks.scenarios.bodies",
     "benchmarks.scenarios.store",
     "benchmarks.scenarios.durable",
+    "benchmarks.scenarios.backlog",
     "benchmarks.scenarios.grpc_door",
     "benchmarks.scenarios.log_door",
 )

@@ -51,6 +51,27 @@ def test_warm_ups_do_not_count() -> None:
     assert (len(result.seconds), result.operations, result.figures["calls"].median) == (2, 100, 3.0)
 
 
+def test_what_is_too_long_to_repeat_runs_once() -> None:
+    suite, runs = Suite(), []
+
+    @suite.scenario()
+    def long(scale: Scale) -> Iterator[Load]:
+        yield Load(lambda: runs.append("run"), operations=1, once=True)
+
+    measured(suite, "long", Scale(warmups=2, repetitions=5))
+    assert runs == ["run"]
+
+
+def test_a_target_may_depend_on_the_parameters() -> None:
+    suite = Suite()
+
+    @suite.scenario(target=lambda batch: f"{batch}k a second", batch=(1, 10))
+    def sized(scale: Scale, *, batch: int) -> Iterator[Load]:
+        yield Load(lambda: None, operations=1)
+
+    assert [scenario.target for scenario in suite.matching("")] == ["1k a second", "10k a second"]
+
+
 def test_a_ratio_is_to_the_peer_of_the_same_run() -> None:
     slow, quick = measured(suite_of_two(), "batch=10", Scale(warmups=0, repetitions=1))
     assert (slow.peer, quick.peer) == (None, "slow[batch=10]")
