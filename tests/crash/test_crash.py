@@ -1,8 +1,8 @@
 """A broker that is killed at any moment keeps every promise: a real `heliograph serve`, official clients, and a checker
 with a record of its own (`ledger.py`).
 
-`make crash-test` runs fifty rounds with a seed of its own each time. `ROUNDS` and `SEED` by environment; a failure tells
-its seed.
+`make crash-test` runs fifty rounds, with a new seed each time. `ROUNDS` and `SEED` by environment; a failure tells its
+seed.
 """
 
 from __future__ import annotations
