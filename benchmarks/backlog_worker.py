@@ -27,12 +27,16 @@ TRAFFIC_TURN = 20_000  # published, then consumed: an empty broker stays about e
 
 
 def fill(directory: str, subscription: str, messages: int, payload_bytes: int) -> dict[str, float]:
+    """Publish until so many wait, where only the directory is of interest."""
+    broker = _broker(SqliteStore(directory, durability="none"), subscription)
+    _publish(broker, subscription, messages, payload_bytes)
+    return {}
+
+
+def compare(directory: str, subscription: str, messages: int, payload_bytes: int) -> dict[str, float]:
     """Rates of an empty broker, then those of one with a backlog; its memory."""
     store = SqliteStore(directory)
-    broker = LocalBroker(store, memory_budget_bytes=MEMORY_BUDGET_BYTES)
-    broker.create_topic(TOPIC).result(WAIT_SECONDS_MAX)
-    settings = SubscriptionSettings(prioritised=subscription == "prioritised")
-    broker.create_subscription(SUBSCRIPTION, TOPIC, settings).result(WAIT_SECONDS_MAX)
+    broker = _broker(store, subscription)
     traffic = min(TRAFFIC, messages)
     empty_publish, empty_consume = _traffic(broker, subscription, traffic, payload_bytes)
     before, begin = store.commits, time.perf_counter()
@@ -70,6 +74,15 @@ def recover(directory: str, subscription: str, messages: int, payload_bytes: int
     }
 
 
+def _broker(store: SqliteStore, subscription: str) -> LocalBroker:
+    """With a topic and a subscription."""
+    broker = LocalBroker(store, memory_budget_bytes=MEMORY_BUDGET_BYTES)
+    broker.create_topic(TOPIC).result(WAIT_SECONDS_MAX)
+    settings = SubscriptionSettings(prioritised=subscription != "plain")
+    broker.create_subscription(SUBSCRIPTION, TOPIC, settings).result(WAIT_SECONDS_MAX)
+    return broker
+
+
 def _traffic(broker: LocalBroker, subscription: str, messages: int, payload_bytes: int) -> tuple[float, float]:
     """Publish and consume by turns; the rate of each."""
     publishing = consuming = 0.0
@@ -85,8 +98,8 @@ def _traffic(broker: LocalBroker, subscription: str, messages: int, payload_byte
 
 
 def _publish(broker: LocalBroker, subscription: str, messages: int, payload_bytes: int) -> None:
-    """Each message has a payload of its own, and in a prioritised queue each priority has its share."""
-    extras = [Extras(priority) if subscription == "prioritised" else None for priority in range(10)]
+    """Each message has a payload of its own, and with ten priorities each has its share."""
+    extras = [Extras(priority) if subscription == "ten_priorities" else None for priority in range(10)]
     replies: deque[Reply[list[str]]] = deque()
     for first in range(0, messages, BATCH):
         numbers = range(first, min(first + BATCH, messages))
@@ -108,6 +121,6 @@ def _memory_mb(name: str) -> float:
 
 if __name__ == "__main__":
     task, directory, subscription, messages, payload_bytes = sys.argv[1:]
-    work = {"fill": fill, "recover": recover}[task]
+    work = {"fill": fill, "compare": compare, "recover": recover}[task]
     print(json.dumps(work(directory, subscription, int(messages), int(payload_bytes))), flush=True)
     os._exit(0)  # as killed: recovery has to do with what is in the file

@@ -20,7 +20,7 @@ from benchmarks.scenarios import suite
 
 BIG = os.environ.get("BIG", "") not in {"", "0"}
 MESSAGES = 10_000_000 if BIG else 1_000_000
-KINDS = ("plain", "prioritised")
+KINDS = ("plain", "prioritised", "ten_priorities")  # prioritised: all the same; ten_priorities: each message another
 SECONDS_MAX = 300.0
 
 
@@ -34,7 +34,7 @@ def backlog_waiting(scale: Scale, *, messages: int, subscription: str, payload_b
     """Publish durably until so many wait; then publish and consume, as on the empty broker before."""
     waiting = scale.count(messages, multiple_of=100)
     with tempfile.TemporaryDirectory(prefix="heliograph-bench-") as directory:
-        yield Load(lambda: _worker("fill", directory, subscription, waiting, payload_bytes), waiting, once=True)
+        yield Load(lambda: _worker("compare", directory, subscription, waiting, payload_bytes), waiting, once=True)
 
 
 @suite.scenario(
