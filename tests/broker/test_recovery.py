@@ -146,3 +146,24 @@ def test_messages_of_a_deleted_topic_go_though_a_checkpoint_held_them(bench: Ben
     bench.restart()
     assert bench.broker.list_subscriptions() == []
     assert bench.store.topic_numbers() == set()
+
+
+def test_a_broker_starts_again_when_its_only_topic_was_deleted(bench: Bench) -> None:
+    bench.publish(5)
+    bench.broker.delete_subscription("s").result(10)
+    bench.broker.delete_topic("t").result(10)
+    bench.restart()
+    bench.restart()
+    assert bench.broker.list_topics() == []
+    assert bench.store.topic_numbers() == set()
+
+
+def test_a_broker_starts_again_when_a_topic_lived_for_a_moment_beside_others_that_rested(bench: Bench) -> None:
+    bench.publish(1)
+    bench.trim()
+    bench.broker.create_topic("brief").result(10)
+    bench.broker.publish("brief", [Draft(b"x")]).result(10)
+    bench.broker.delete_topic("brief").result(10)
+    bench.trim()
+    bench.restart()
+    assert [topic.name for topic in bench.broker.list_topics()] == ["t"]

@@ -86,6 +86,7 @@ class Traffic:
         self.memory_budget_bytes = memory_budget_bytes
         self.before: list[Fact] = []  # of earlier brokers on the directory
         self.refused = 0
+        self.resting = 0  # for so many steps
         self.ack_ids: dict[str, list[str]] = {name: [] for name in SETTINGS}
         self._open()
         for name, settings in SETTINGS.items():
@@ -115,10 +116,13 @@ class Traffic:
     # ── what happens to it ──────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self) -> None:
-        """One operation, or some time."""
+        """One operation, or some time. Now and then the topics rest, and only what is created and deleted changes."""
         name, kind = self.chance.choice(list(SETTINGS)), self.chance.random()
+        self.resting = max(self.resting - 1, 0) or (12 if kind > 0.99 else 0)
         try:
-            if kind < 0.35:
+            if self.resting and kind < 0.9:
+                self._manage()
+            elif kind < 0.35:
                 self._publish()
             elif kind < 0.6:
                 consumer = self.chance.choice(["", "c1", "c2"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from heliograph.engine.engine import Engine
 from heliograph.engine.message import Message
@@ -36,7 +36,7 @@ class Housekeeping:
         self._store = store
         self._budget_bytes = memory_budget_bytes
         self._checkpoint_not_before = 0.0
-        self._settled_up_to: dict[int, int] = {}  # by topic, at the last trim
+        self._settled_up_to: dict[int, int] | None = None  # by topic, at the last trim
         self.engine = Engine(self._read)
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
@@ -88,7 +88,7 @@ class Housekeeping:
         self._store.append(self.engine.take_facts())
         commit = self._store.checkpoint(self.engine.checkpoint())
         if self.engine.trims is not None:
-            self._forget(self.engine.trims)
+            self._forget(self.engine.trims, self._deleted(self.engine.trims))
             self.engine.trims = None
         return commit
 
@@ -107,16 +107,26 @@ class Housekeeping:
         """Let old messages go. The journal must not tell of them any more: so a checkpoint comes first where any have
         been settled since the last time."""
         settled_up_to = {point.topic_number: point.up_to for point in points}
+        deleted = self._deleted(points)
+        settled_up_to |= dict.fromkeys(deleted, EVERYTHING)
         if settled_up_to != self._settled_up_to and self._store.keeps_facts and not self._checkpoint():
             return
         self._settled_up_to = settled_up_to
-        self._forget(points)
+        self._forget(points, deleted)
 
-    def _forget(self, points: Sequence[TrimPoint]) -> None:
+    def _deleted(self, points: Sequence[TrimPoint]) -> set[int]:
+        """Topics that have messages in the store, and none to be kept."""
+        try:
+            return self._store.topic_numbers() - {point.topic_number for point in points}
+        except HeliographError as error:
+            _log.warning("the store's topics cannot be read, and are looked at again later: %s", error)
+            return set()
+
+    def _forget(self, points: Sequence[TrimPoint], deleted: Iterable[int]) -> None:
         try:
             for point in points:
                 self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
-            for topic_number in self._store.topic_numbers() - {point.topic_number for point in points}:
+            for topic_number in deleted:
                 self._store.trim(topic_number, EVERYTHING)
         except HeliographError as error:  # no business of the operation that happened to bring it
             _log.warning("the store cannot be trimmed, and will be later: %s", error)
