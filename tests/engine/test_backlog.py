@@ -47,6 +47,20 @@ def test_whatever_happened_the_highest_band_comes_first_and_in_it_the_lowest_seq
     )
 
 
+@given(STEPS, st.integers(1, 3), st.integers(1, 12), st.booleans())
+def test_those_in_front_are_taken_at_once_or_not_at_all(
+    steps: list[tuple[str, int]], priorities: int, count: int, others: bool
+) -> None:
+    backlog, here = _replayed(steps, priorities)
+    order = sorted(here, key=lambda number: (-here[number], number))
+    wanted = order[1 : count + 1] if others else order[:count]
+    if backlog.take_first(wanted) and wanted:
+        assert wanted == order[: len(wanted)]
+        order = order[len(wanted) :]
+    assert list(backlog) == order
+    assert backlog.count == len(order) == sum(backlog.counts().values())
+
+
 @given(STEPS, st.integers(1, 4), st.integers(1, 9), st.integers(0, 12))
 def test_aged_messages_stand_in_the_band_that_their_age_lifts_them_to(
     steps: list[tuple[str, int]], priorities: int, period: int, count: int

@@ -167,18 +167,30 @@ class Backlog:
             del self._bands[priority]
 
     def take_first(self, sequences: Sequence[int]) -> bool:
-        """Take exactly these if they are the front of the only band: the common case, at the speed of arrays."""
-        if len(self._bands) != 1:
+        """Take exactly these if they stand in front, in the order of delivery, and nothing in their bands came back or
+        left from the middle: the common case, at the speed of arrays. False: nothing was done."""
+        parts: list[tuple[int, int]] = []
+        start = 0
+        for priority in sorted(self._bands, reverse=True):
+            band = self._bands[priority]
+            if band.returned or band.gone:
+                return False
+            part = band.fresh.first(len(sequences) - start)
+            if part != sequences[start : start + len(part)]:
+                return False
+            parts.append((priority, len(part)))
+            start += len(part)
+            if start == len(sequences):
+                break
+        else:
             return False
-        ((priority, band),) = self._bands.items()
-        fresh = band.fresh
-        if band.returned or band.gone or fresh.first(len(sequences)) != sequences:
-            return False
-        fresh.drop(len(sequences))
-        band.count -= len(sequences)
-        self.count -= len(sequences)
-        if not band.count:
-            del self._bands[priority]
+        for priority, count in parts:
+            band = self._bands[priority]
+            band.fresh.drop(count)
+            band.count -= count
+            if not band.count:
+                del self._bands[priority]
+        self.count -= start
         return True
 
     def packed(self) -> dict[int, bytes]:
