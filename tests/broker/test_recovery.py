@@ -9,9 +9,9 @@ import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
-from heliograph.engine.message import Draft
+from heliograph.engine.message import Draft, Message
 from heliograph.engine.retention import SWEEP_NS
-from heliograph.engine.settings import SECOND_NS
+from heliograph.engine.settings import SECOND_NS, SubscriptionSettings
 from heliograph.store.sqlite import SqliteStore
 from tests.engine.invariants import check_engine, differences, full_state
 from tests.store.traffic import Traffic, comparable, small_limits
@@ -80,6 +80,11 @@ class Bench:
 
 class Obedient(SqliteStore):
     checkpoint_due = False  # type: ignore[assignment]  # a property in real life
+    reads = 0
+
+    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+        self.reads += 1
+        return super().read_log(topic_number, first, last)
 
 
 @pytest.fixture(params=[None, 0], ids=["no memory budget", "no memory at all"])
@@ -167,3 +172,13 @@ def test_a_broker_starts_again_when_a_topic_lived_for_a_moment_beside_others_tha
     bench.trim()
     bench.restart()
     assert [topic.name for topic in bench.broker.list_topics()] == ["t"]
+
+
+def test_a_recovery_reads_no_message_a_second_time_to_know_its_priority(bench: Bench) -> None:
+    """It would have all of them in memory at once."""
+    bench.broker.create_subscription("queue", "t", SubscriptionSettings(prioritised=True)).result(10)
+    for _ in range(5):
+        bench.broker.publish("t", [Draft(b"x")] * 600).result(10)
+    bench.restart()
+    assert bench.store.reads <= 1  # the end of the last page, if it was full
+    assert bench.broker.statistics("queue").ready == 3_000

@@ -19,7 +19,7 @@ from heliograph.broker.housekeeping import Housekeeping
 from heliograph.engine.engine import Engine
 from heliograph.engine.facts import CheckpointBegun
 from heliograph.engine.message import Draft
-from heliograph.errors import StoreRefused
+from heliograph.errors import Internal, StoreRefused, Unavailable
 from heliograph.store.rows import decode_facts
 from heliograph.store.sqlite import SqliteStore
 from tests.engine.invariants import check_engine, differences, full_state
@@ -117,10 +117,11 @@ class Camera:
         return len(self.traffic.store.appends)
 
     def outcome(self, directory: Path, now_ns: int) -> int | None:
-        """Opens a copy: with how many appends it is, all of them there with every message; None = it is refused."""
+        """Opens a copy: with how many appends it is, all of them there with every message; None = it is refused, or,
+        where no power cut could leave it so, told of as damaged at the latest when it is read."""
         try:
             return self.opened(directory, now_ns)
-        except StoreRefused:
+        except (StoreRefused, Internal, Unavailable):
             return None
 
     def opened(self, directory: Path, now_ns: int) -> int:

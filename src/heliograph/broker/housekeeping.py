@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from heliograph.engine.engine import Engine
+from heliograph.engine.facts import MessagesDropped
 from heliograph.engine.message import Message
 from heliograph.engine.retention import TrimPoint
 from heliograph.errors import HeliographError, Internal, StoreRefused
@@ -62,9 +63,11 @@ class Housekeeping:
 
     def _replay(self) -> None:
         for fact in self._store.recover():
+            if type(fact) is not MessagesDropped:
+                self.engine.load_replayed()
+                if self._budget_bytes is not None:
+                    self.engine.shed_memory(self._budget_bytes, 0)
             self.engine.replay(fact)
-            if self._budget_bytes is not None:
-                self.engine.shed_memory(self._budget_bytes, 0)
         for topic in self.engine.all_topics():
             first, last = self._store.log_bounds(topic.number)
             needed = topic.log.floor()

@@ -37,6 +37,7 @@ class State:
         self._by_number: dict[int, Subscription] = {}
         self._number = 0  # the last that a topic or subscription got
         self._facts: list[Fact] = []
+        self._grown: Topic | None = None  # that a replayed fact was about, if it was a publication
         self.broken: Exception | None = None  # why no operation may follow; see `_record`
         self._read_log = read_log
         self._residency = Residency() if read_log is not None else None
@@ -79,6 +80,17 @@ class State:
     def replay(self, fact: Fact) -> None:
         """Apply a fact that happened before: recovery."""
         self._handlers[type(fact)](fact)
+        if type(fact) is f.MessagesPublished:
+            self._grown = self.topics[fact.topic]
+
+    def load_replayed(self) -> None:
+        """Messages that were replayed just now are loaded, as when they were new: before they leave memory. Not before
+        it is known which of them were dropped, which is the next fact."""
+        topic, self._grown = self._grown, None
+        if topic is not None:
+            for subscription in topic.subscriptions.values():
+                if subscription.is_eager:
+                    subscription.load(topic.log.next_sequence - 1)
 
     def take_facts(self) -> list[Fact]:
         """What happened since the last call, in order."""

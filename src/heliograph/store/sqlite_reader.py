@@ -20,6 +20,7 @@ from heliograph.store.sqlite_file import PAGE_BYTES, Connect, open_reader
 
 READ_BYTES = 1024 * 1024  # of bodies per batch, and
 READ_ROWS = 100  # rows per batch; whichever comes first ends it
+CHECKED_BYTES_MAX = 2 * 1024**3  # of a file that is looked at as a whole after a crash: about a second per GiB
 
 # How a damaged file shows: a number that is none any more is a TypeError, an error text with damaged names in it a
 # ValueError.
@@ -273,9 +274,10 @@ class Recovery:
             expected += 1
 
     def _check_pages(self) -> None:
-        """Rows at the end of the journal would not be missed if a page had forgotten them. After a crash the messages
-        are looked at, too: they are not read until they are due."""
-        what = "" if self._crashed else "('journal')"
+        """Rows at the end of the journal would not be missed if a page had forgotten them. After a crash a file that
+        is not huge is looked at as a whole: messages are not read until they are due."""
+        whole = self._crashed and self._path.stat().st_size <= CHECKED_BYTES_MAX
+        what = "" if whole else "('journal')"
         (found,) = self._connection.execute(f"PRAGMA quick_check{what}").fetchone()
         if found != b"ok":
             raise Damaged(" ".join(found.decode(errors="replace").split()))
