@@ -19,7 +19,7 @@ from heliograph.broker.housekeeping import Housekeeping
 from heliograph.engine.engine import Engine
 from heliograph.engine.facts import CheckpointBegun
 from heliograph.engine.message import Draft
-from heliograph.errors import StoreRefused
+from heliograph.errors import Internal, StoreRefused
 from heliograph.store.rows import decode_facts
 from heliograph.store.sqlite import SqliteStore
 from tests.engine.invariants import check_engine, differences, full_state
@@ -240,8 +240,14 @@ def test_pages_that_are_being_copied_into_the_file_may_be_there_in_any_part(came
 
 
 def test_files_that_were_copied_one_after_the_other_open_with_a_prefix_or_are_refused(camera: Camera) -> None:
+    """No power cut leaves such a pair. What is wrong in a message's own row is told when the row is read: to tell it at
+    the start, the start would have to read every message; `heliograph store check` does."""
     for earlier, later in pairwise(camera.moments[:12]):
         old, new = files(earlier.directory), files(later.directory)
         for left in (Files(old.main, new.log), Files(new.main, old.log)):
-            appends = camera.outcome(laid_out(camera.place, left), later.now_ns)
-            assert appends is None or appends <= later.appended
+            try:
+                appends = camera.outcome(laid_out(camera.place, left), later.now_ns)
+            except Internal as error:
+                assert "damaged in the store" in error.message
+            else:
+                assert appends is None or appends <= later.appended
