@@ -7,12 +7,11 @@ the fronts of the bands tell what comes next.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, merge
 from itertools import islice
 
-from heliograph.engine.ranges import Run, from_runs, to_runs
+from heliograph.engine.fifo import Fifo, pack
 
 BandOf = Callable[[int, int], int]
 """From a sequence and its own priority to the band in which it stands by now."""
@@ -28,7 +27,7 @@ class _Band:
     __slots__ = ("count", "fresh", "gone", "returned")
 
     def __init__(self) -> None:
-        self.fresh: deque[int] = deque()  # grows at its end only
+        self.fresh = Fifo()
         self.returned: list[int] = []  # heap of those that came back to their place
         self.gone: set[int] | None = None  # discarded from the middle, still in one of the two
         self.count = 0
@@ -36,7 +35,7 @@ class _Band:
     def add(self, sequence: int) -> None:
         if self.gone and sequence in self.gone:
             self.gone.discard(sequence)  # its old place is still there
-        elif self.fresh and sequence < self.fresh[-1]:
+        elif sequence < self.fresh.last and self.fresh:
             heappush(self.returned, sequence)
         else:
             self.fresh.append(sequence)
@@ -45,14 +44,14 @@ class _Band:
     def first(self, count: int) -> list[int]:
         """Up to `count` sequences, the lowest first, without taking them."""
         if not self.returned and not self.gone:
-            return list(islice(self.fresh, count))
+            return self.fresh.first(count)
         return list(islice(self, count))
 
     def take(self, sequence: int) -> None:
         """Remove one that is here; from the middle it only leaves a mark."""
         self._shed()
-        if self.fresh and self.fresh[0] == sequence:
-            self.fresh.popleft()
+        if self.fresh.peek() == sequence:
+            self.fresh.drop(1)
         elif self.returned and self.returned[0] == sequence:
             heappop(self.returned)
         else:
@@ -68,14 +67,15 @@ class _Band:
         gone = self.gone
         if not gone:
             return
-        while self.fresh and self.fresh[0] in gone:
-            gone.discard(self.fresh.popleft())
+        while (front := self.fresh.peek()) in gone:
+            gone.discard(front)
+            self.fresh.drop(1)
         while self.returned and self.returned[0] in gone:
             gone.discard(heappop(self.returned))
 
     def _sweep(self, gone: set[int]) -> None:
         """Marks are the majority: drop them all, so that neither memory nor the look at the front suffers."""
-        self.fresh = deque(sequence for sequence in self.fresh if sequence not in gone)
+        self.fresh = Fifo(sequence for sequence in self.fresh if sequence not in gone)
         self.returned = [sequence for sequence in self.returned if sequence not in gone]
         heapify(self.returned)
         self.gone = None
@@ -91,7 +91,8 @@ class _Band:
         return [(sequence for sequence in run if sequence not in gone) for run in runs]
 
     def __iter__(self) -> Iterator[int]:
-        return merge(*self.runs())
+        runs = self.runs()
+        return runs[0] if len(runs) == 1 else merge(*runs)
 
 
 def _ascending(heap: Sequence[int]) -> Iterator[int]:
@@ -166,33 +167,30 @@ class Backlog:
             del self._bands[priority]
 
     def take_first(self, sequences: Sequence[int]) -> bool:
-        """Take exactly these if they are the front of the only band: the common case, at the speed of the deque."""
+        """Take exactly these if they are the front of the only band: the common case, at the speed of arrays."""
         if len(self._bands) != 1:
             return False
         ((priority, band),) = self._bands.items()
         fresh = band.fresh
-        if band.returned or band.gone or len(fresh) < len(sequences):
+        if band.returned or band.gone or fresh.first(len(sequences)) != sequences:
             return False
-        taken = [fresh.popleft() for _ in sequences]
-        if taken != sequences:
-            fresh.extendleft(reversed(taken))
-            return False
-        band.count -= len(taken)
-        self.count -= len(taken)
+        fresh.drop(len(sequences))
+        band.count -= len(sequences)
+        self.count -= len(sequences)
         if not band.count:
             del self._bands[priority]
         return True
 
-    def runs(self) -> dict[int, list[Run]]:
+    def packed(self) -> dict[int, bytes]:
         """What is ready, by priority: for a checkpoint."""
-        return {priority: to_runs(band) for priority, band in self._bands.items()}
+        return {priority: pack(band) for priority, band in self._bands.items()}
 
-    def restore(self, runs: Mapping[int, Sequence[Run]]) -> None:
-        """Take up what `runs` gave; nothing was here."""
-        for priority, run in runs.items():
+    def restore(self, ready: Mapping[int, Sequence[int]]) -> None:
+        """Take up what is ready, by priority; nothing was here."""
+        for priority, sequences in ready.items():
             band = self._bands[priority] = _Band()
-            band.fresh.extend(from_runs(run))
-            band.count = len(band.fresh)
+            band.fresh.extend(sequences)
+            band.count = len(sequences)
             self.count += band.count
 
     def counts(self) -> dict[int, int]:

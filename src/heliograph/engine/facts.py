@@ -174,9 +174,9 @@ class LeasesRestored(_Fact, frozen=True):
 class SubscriptionRestored(_Fact, frozen=True):
     """A subscription's whole state: where each message is that it has loaded and not settled.
 
-    `ready` by priority band; `behind` are those that wait for their key's turn, in its order; `delayed`, `expires` and
-    `revived_ns` (when dead letters came back, where priorities age) are instants by sequence; `failures` by sequence;
-    from `next_sequence` on nothing is loaded.
+    `ready` by priority band, as `fifo.pack` makes it; `behind` are those that wait for their key's turn, in its order;
+    `delayed`, `expires` and `revived_ns` (when dead letters came back, where priorities age) are instants by sequence;
+    `failures` by sequence; from `next_sequence` on nothing is loaded.
     """
 
     name: str
@@ -187,7 +187,7 @@ class SubscriptionRestored(_Fact, frozen=True):
     detached: bool
     next_sequence: int
     lease_number: int
-    ready: dict[int, list[Run]]
+    ready: dict[int, bytes]
     behind: list[int]
     delayed: dict[int, int]
     expires: dict[int, int]

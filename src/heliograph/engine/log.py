@@ -8,6 +8,7 @@ back when one of its messages is due: reading it again is a pure function of the
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from heliograph.engine.message import Message, total_bytes
@@ -54,19 +55,25 @@ class Page:
 
     def hold_outside(self, place: int, count: int) -> None:
         """One holder more for each of `count` places."""
-        assert self.out is not None
-        places = range(place, place + count)
         if count == PAGE_MESSAGES and not self.live:
             self.out, self.live = _ALL_HELD, count
-            return
-        out = self.out = bytearray(self.out)
-        if self.holders is None and any(out[index] for index in places):
+        else:
+            self.hold_places(range(place, place + count))
+
+    def hold_places(self, places: Sequence[int]) -> None:
+        """One holder more for each of these places."""
+        assert self.out is not None
+        if not isinstance(self.out, bytearray):
+            self.out = bytearray(self.out)  # it may be the one that all fully held pages share
+        out = self.out
+        if self.holders is None and any(map(out.__getitem__, places)):
             self.holders = array("I", list(out))  # not the bytes: they would be taken as raw memory
-        for index in places:
-            self.live += not out[index]
-            out[index] = 1
-            if self.holders is not None:
-                self.holders[index] += 1
+        for place in places:
+            self.live += not out[place]
+            out[place] = 1
+        if self.holders is not None:
+            for place in places:
+                self.holders[place] += 1
 
     def let_go_outside(self, place: int) -> None:
         """Nobody holds the message there any more, and the page is out of memory."""
@@ -222,18 +229,36 @@ class TopicLog:
         while first < stop:
             number, place = divmod(first - 1, PAGE_MESSAGES)
             count = min(stop - first, PAGE_MESSAGES - place)
-            page = self._pages.get(number)
-            if page is None:
-                page = self._pages[number] = Page()
-                page.out = bytearray(PAGE_MESSAGES)
-                self._outside += 1
-            elif page.out is None:
-                page.go_out()  # a subscription that was restored before has looked into it
-                self._outside += 1
-                if self._residency is not None:
-                    self._residency.gone(self, number)
-            page.hold_outside(place, count)
+            self._page_outside(number).hold_outside(place, count)
             first += count
+
+    def _page_outside(self, number: int) -> Page:
+        """The page, out of memory."""
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = Page()
+            page.out = bytearray(PAGE_MESSAGES)
+            self._outside += 1
+        elif page.out is None:
+            page.go_out()  # a subscription that was restored before has looked into it
+            self._outside += 1
+            if self._residency is not None:
+                self._residency.gone(self, number)
+        return page
+
+    def hold_all(self, sequences: Sequence[int]) -> None:
+        """As `hold`, for growing sequences that need not be neighbours."""
+        index = 0
+        while index < len(sequences):
+            first = sequences[index]
+            number = (first - 1) >> _SHIFT
+            end = min(index + PAGE_MESSAGES, len(sequences))
+            stop = bisect_left(sequences, (number + 1) * PAGE_MESSAGES + 1, index, end)
+            if sequences[stop - 1] - first + 1 == stop - index:
+                self.hold(first, first + stop - index)
+            else:
+                self._page_outside(number).hold_places([(sequence - 1) & _MASK for sequence in sequences[index:stop]])
+            index = stop
 
     def floor(self) -> int:
         """The lowest sequence that somebody holds; `next_sequence` if nobody holds any."""

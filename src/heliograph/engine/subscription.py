@@ -13,6 +13,7 @@ from itertools import islice
 from heliograph.engine.backlog import Backlog
 from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
 from heliograph.engine.facts import LeasesRestored, ReturnCause, SubscriptionRestored
+from heliograph.engine.fifo import unpack
 from heliograph.engine.leases import Lease, Leases
 from heliograph.engine.limits import PRIORITY_MAX
 from heliograph.engine.log import PAGE_MESSAGES
@@ -422,7 +423,7 @@ class Subscription:
             detached=self.detached,
             next_sequence=self.next_sequence,
             lease_number=self.lease_number,
-            ready=self.backlog.runs(),
+            ready=self.backlog.packed(),
             behind=list(self._keys) if self._keys is not None else [],
             delayed=self._delayed.instants() if self._delayed is not None else {},
             expires=self._expires.instants() if self._expires is not None else {},
@@ -450,13 +451,16 @@ class Subscription:
         self.outstanding_bytes, self.held_bytes = state.outstanding_bytes, state.held_bytes
         self._revived_ns = dict(state.revived_ns) or None
         log = self.topic.log
-        for runs in (*state.ready.values(), *(group.held for group in state.leases)):
-            for first, stop in runs:
+        ready = {priority: unpack(packed) for priority, packed in state.ready.items()}
+        for sequences in ready.values():
+            log.hold_all(sequences)
+        for group in state.leases:
+            for first, stop in group.held:
                 log.hold(first, stop)
         for sequence in (*state.behind, *state.delayed, *self.dead):
             log.hold(sequence, sequence + 1)
         log.hold(self.next_sequence, log.next_sequence)
-        self.backlog.restore(state.ready)
+        self.backlog.restore(ready)
         for sequence, instant_ns in state.delayed.items():
             self._delay(sequence, instant_ns)
         for sequence, instant_ns in state.expires.items():
