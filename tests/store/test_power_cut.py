@@ -3,6 +3,7 @@ opens with every commit up to some point, and every answered one, or is refused;
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import sqlite3
@@ -117,11 +118,10 @@ class Camera:
         return len(self.traffic.store.appends)
 
     def outcome(self, directory: Path, now_ns: int) -> int | None:
-        """Opens a copy: with how many appends it is, all of them there with every message; None = it is refused, or,
-        where no power cut could leave it so, told of as damaged at the latest when it is read."""
+        """Opens a copy: with how many appends it is, all of them there with every message; None = it is refused."""
         try:
             return self.opened(directory, now_ns)
-        except (StoreRefused, Internal, Unavailable):
+        except StoreRefused:
             return None
 
     def opened(self, directory: Path, now_ns: int) -> int:
@@ -241,8 +241,11 @@ def test_pages_that_are_being_copied_into_the_file_may_be_there_in_any_part(came
 
 
 def test_files_that_were_copied_one_after_the_other_open_with_a_prefix_or_are_refused(camera: Camera) -> None:
+    """No power cut leaves such a pair. What is wrong in a message's own row is told when the row is read: to tell it at
+    the start, the start would have to read every message; `heliograph store check` does."""
     for earlier, later in pairwise(camera.moments[:12]):
         old, new = files(earlier.directory), files(later.directory)
         for left in (Files(old.main, new.log), Files(new.main, old.log)):
-            appends = camera.outcome(laid_out(camera.place, left), later.now_ns)
-            assert appends is None or appends <= later.appended
+            with contextlib.suppress(Internal, Unavailable):
+                appends = camera.outcome(laid_out(camera.place, left), later.now_ns)
+                assert appends is None or appends <= later.appended

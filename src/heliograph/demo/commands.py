@@ -44,6 +44,10 @@ class _Answer(msgspec.Struct):
     code: str | None = None
 
 
+# Made once, while there is one thread: msgspec may crash where two threads meet a type for the first time at once.
+_answers = msgspec.json.Decoder(_Answer)
+
+
 class Commands:
     """A client of the work-queue door. Thread-safe.
 
@@ -56,7 +60,7 @@ class Commands:
         self._endpoint = endpoint
         self._stopping = stopping or threading.Event()
         self._connections = threading.local()
-        self._answers = msgspec.json.Decoder(_Answer)
+        self._answers = _answers
 
     def call(self, command: str, payload: Mapping[str, object]) -> dict[str, Any]:
         """Have a command carried out.

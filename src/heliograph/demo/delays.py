@@ -34,6 +34,10 @@ class Job(msgspec.Struct, frozen=True):
     queued_ns: int
 
 
+# Job and Flight are met here, while there is one thread: msgspec may crash where two meet a type first at once.
+msgspec.json.Decoder(Job)
+
+
 class Delay(msgspec.Struct, frozen=True):
     """What a worker finds out about a flight that left late.
 

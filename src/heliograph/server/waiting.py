@@ -37,6 +37,7 @@ class Wait:
         self._gone.add_done_callback(self._on_gone)
         self._timer = self._loop.call_at(self._ends_at, self.wake)
         self._closing.add(self.wake)
+        await asyncio.sleep(0)  # now the client is watched: before anybody can know that it waits
         return self
 
     async def __aexit__(
