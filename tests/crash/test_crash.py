@@ -7,10 +7,12 @@ seed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 import random
+import sqlite3
 import sys
 import threading
 import time
@@ -226,6 +228,14 @@ def crash(broker: BrokerProcess, chance: random.Random) -> None:
     broker.start()
 
 
+def checkpoints_and_trims(data_dir: Path) -> tuple[int, int]:
+    """How many rows of the journal checkpoints replaced, and how many topics were trimmed."""
+    with contextlib.closing(sqlite3.connect(data_dir / "heliograph.db")) as connection:
+        (replaced,) = connection.execute("SELECT min(position) - 1 FROM journal").fetchone()
+        (trimmed,) = connection.execute("SELECT count(*) FROM trims WHERE up_to > 1").fetchone()
+    return replaced, trimmed
+
+
 @pytest.fixture
 def _quiet_clients() -> Iterator[None]:
     """What the official client thinks of every lost connection fills pages."""
@@ -260,6 +270,8 @@ def test_a_killed_broker_keeps_every_promise(tmp_path: Path, limits: str) -> Non
                 assert not faults.found, f"round {number}, SEED={SEED}: {faults.found[:5]}"
             load.finish()
     assert not faults.found, f"SEED={SEED}: {faults.found[:5]}"
+    if limits == "small":
+        assert min(checkpoints_and_trims(broker.data_dir)) > 0
     counted = {"publishes": len(load.events.published) + len(load.ordered.published), "jobs": len(load.jobs.answered)}
     counted |= {d.name: d.count for d in (load.plain, load.once, load.mortal, load.graves, load.in_order, load.late)}
     print(counted)
