@@ -15,6 +15,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["append", "extend", "drop", "look"])
 @pytest.fixture(autouse=True, params=[4, CHUNK])
 def _small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fifo, "CHUNK", request.param)
+    monkeypatch.setattr(fifo, "PACKED_AT_ONCE", request.param)
 
 
 @given(STEPS)

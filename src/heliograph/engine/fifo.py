@@ -11,6 +11,7 @@ from itertools import accumulate, islice
 from operator import sub
 
 CHUNK = 1024  # sequences that are allocated, and given back, together
+PACKED_AT_ONCE = 64 * 1024  # sequences
 _COMPRESSION = 1  # the quickest: a checkpoint is made while everybody waits
 _BIG_ENDIAN = array("H", [1]).tobytes()[0] == 0
 
@@ -84,18 +85,36 @@ class Fifo:
 
 
 def pack(sequences: Iterable[int]) -> bytes:
-    """Growing sequences in few bytes: the gaps between them, compressed. Neighbours take next to nothing."""
-    numbers = array("Q", sequences)
-    gaps = array("Q", numbers[:1])
-    gaps.extend(map(sub, islice(numbers, 1, None), numbers))
-    if _BIG_ENDIAN:
-        gaps.byteswap()
-    return zlib.compress(gaps.tobytes(), _COMPRESSION)
+    """Growing sequences in few bytes: the gaps between them, compressed. Neighbours take next to nothing. Piece by
+    piece, so that a checkpoint takes no memory to speak of."""
+    compressor = zlib.compressobj(_COMPRESSION)
+    parts: list[bytes] = []
+    more, last = iter(sequences), 0
+    while numbers := array("Q", islice(more, PACKED_AT_ONCE)):
+        gaps = array("Q", [numbers[0] - last])
+        gaps.extend(map(sub, islice(numbers, 1, None), numbers))
+        last = numbers[-1]
+        if _BIG_ENDIAN:
+            gaps.byteswap()
+        parts.append(compressor.compress(gaps.tobytes()))
+    parts.append(compressor.flush())
+    return b"".join(parts)
 
 
 def unpack(packed: bytes) -> Sequence[int]:
     """What `pack` was given."""
-    gaps = array("Q", zlib.decompress(packed))
-    if _BIG_ENDIAN:
-        gaps.byteswap()
-    return array("Q", accumulate(gaps))
+    decompressor = zlib.decompressobj()
+    sequences = array("Q")
+    rest, last = b"", 0
+    while not decompressor.eof:
+        piece = decompressor.decompress(packed, PACKED_AT_ONCE * 8)
+        assert piece or decompressor.eof, "packed sequences are cut short"
+        packed = decompressor.unconsumed_tail
+        rest += piece
+        whole = len(rest) // 8 * 8
+        gaps, rest = array("Q", rest[:whole]), rest[whole:]
+        if _BIG_ENDIAN:
+            gaps.byteswap()
+        sequences.extend(islice(accumulate(gaps, initial=last), 1, None))
+        last = sequences[-1] if sequences else 0
+    return sequences
