@@ -38,6 +38,7 @@ def run(task: str, directory: Path, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell a process's memory")
 @pytest.mark.timeout(600 + MESSAGES // 1_000)
 @pytest.mark.parametrize("kind", ["plain", "queue"])
 def test_a_backlog_beyond_memory_is_all_there_after_a_crash_and_memory_stays_small(tmp_path: Path, kind: str) -> None:
