@@ -89,7 +89,7 @@ class Subscriber:
 
     def _resource(self, info: SubscriptionInfo) -> Any:
         retention_ns = 0
-        if not info.detached:
+        if not info.topic_deleted:
             with contextlib.suppress(TopicNotFound):  # deleted just now
                 retention_ns = self._broker.get_topic(info.topic).settings.message_retention_ns
         return subscriptions.resource(info, retention_ns)

@@ -77,7 +77,7 @@ def resource(info: SubscriptionInfo, topic_retention_ns: int = 0) -> Any:
     """
     subscription = proto.Subscription.FromString(info.settings.resource)
     subscription.name = info.name
-    subscription.topic = names.DELETED_TOPIC if info.detached else info.topic
+    subscription.topic = names.DELETED_TOPIC if info.topic_deleted else info.topic
     if not info.settings.resource:  # made through another door
         subscription.ack_deadline_seconds = info.settings.ack_deadline_ns // SECOND_NS
         subscription.push_config.SetInParent()
