@@ -25,6 +25,7 @@ from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
+from heliograph.server.hooks import Hooks, hooked
 from heliograph.server.http import answer, answer_error, check_origin
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
@@ -88,14 +89,19 @@ class Application:
         broker: what the doors talk to.
         closing: begun when the server shuts down.
         profile: how strict the Pub/Sub door is.
+        hooks: for tests; None = none.
     """
 
-    def __init__(self, broker: Broker, closing: Closing, profile: Profile = STRICT) -> None:
+    def __init__(self, broker: Broker, closing: Closing, profile: Profile = STRICT, hooks: Hooks | None = None) -> None:
         self._broker = broker
         routes: list[Route] = [route for door in HTTP_DOORS for route in door.ROUTES]
+        if hooks is not None:
+            routes += hooks.routes
         feeds = Feeds(broker)
         self._routes = RouteTable([*routes, *queue_routes(broker, feeds, closing)])
         methods = pubsub_methods(broker, feeds, closing, profile)
+        if hooks is not None:
+            methods = hooked(methods, hooks)
         services = {name.split("/")[1] for name in methods}
         self._grpc = GrpcApplication(methods | health_methods(services, broker), translate)
 
@@ -177,6 +183,7 @@ async def serve(
     options: ServeOptions | None = None,
     *,
     on_started: Callable[[Serving], object] | None = None,
+    hooks: Hooks | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, `Serving.stop` or cancellation; then end the streams, answer what is pending and
     close the broker.
@@ -186,6 +193,7 @@ async def serve(
             taken port never touches a data directory. It is closed in the end, whatever happens.
         options: see `ServeOptions`.
         on_started: called when the server accepts requests.
+        hooks: for tests (`server/hooks.py`); None = none.
 
     Raises:
         OSError: the port cannot be had; nothing has happened then.
@@ -198,7 +206,7 @@ async def serve(
             if callable(broker):
                 opened = await asyncio.to_thread(broker)
             assert opened is not None
-            await _serve_on(listener, opened, options, on_started)
+            await _serve_on(listener, opened, options, on_started, hooks)
     finally:
         if opened is not None:
             await asyncio.to_thread(opened.close)
@@ -209,6 +217,7 @@ async def _serve_on(
     broker: Broker,
     options: ServeOptions,
     on_started: Callable[[Serving], object] | None,
+    hooks: Hooks | None,
 ) -> None:
     closing = Closing()
     config = Config(
@@ -221,7 +230,7 @@ async def _serve_on(
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()
-    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT), config)
+    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT, hooks), config)
     loop = asyncio.get_running_loop()
 
     def begin() -> None:
