@@ -1,5 +1,5 @@
-"""Which messages of a topic were published under an id of the publisher's own, so that a repeated publish is one message
-(queue-protocol.md: `dedup_id`, ten minutes, answers the first id)."""
+"""Which messages of a topic were published under an id of the publisher's own, so that a repeated publish is one
+message (queue-protocol.md: `dedup_id`, ten minutes, answers the first id)."""
 
 from __future__ import annotations
 

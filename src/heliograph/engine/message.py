@@ -60,7 +60,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
         ordering_key: "" = none.
         extras: see `Extras`.
         publish_time_ns: 0 = now; a dead letter keeps its first publish time in process.
-        dedup_id: the topic takes a message of each such id once in ten minutes; "" = always (`engine/deduplication.py`).
+        dedup_id: the topic takes one message of each id in ten minutes; "" = always (`engine/deduplication.py`).
     """
 
     data: bytes

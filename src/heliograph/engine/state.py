@@ -224,19 +224,7 @@ class State:
     def checkpoint(self) -> list[Fact]:
         """Facts that recreate everything as it is, in place of all before. Not recorded: nothing happened."""
         facts: list[Fact] = [f.CheckpointBegun(self._number)]
-        for topic in self.all_topics():
-            facts.append(
-                f.TopicRestored(
-                    topic.name,
-                    topic.number,
-                    topic.settings,
-                    topic.created_ns,
-                    topic.deleted,
-                    topic.plain,
-                    topic.log.next_sequence,
-                    topic.dedup_ids.noted() if topic.dedup_ids is not None else {},
-                )
-            )
+        facts += [_restored(topic) for topic in self.all_topics()]
         facts += [subscription.capture() for subscription in self.subscriptions.values()]
         return facts
 
@@ -267,6 +255,19 @@ class State:
         `durable_facts` facts that this engine recorded have made them durable."""
         if self._residency is not None and self._residency.bytes > budget_bytes:
             self._residency.shed(budget_bytes, durable_facts)
+
+
+def _restored(topic: Topic) -> f.TopicRestored:
+    return f.TopicRestored(
+        name=topic.name,
+        number=topic.number,
+        settings=topic.settings,
+        created_ns=topic.created_ns,
+        deleted=topic.deleted,
+        plain=topic.plain,
+        next_sequence=topic.log.next_sequence,
+        dedup_ids=topic.dedup_ids.noted() if topic.dedup_ids is not None else {},
+    )
 
 
 def _with_trimmed(fact: f.MessagesPublished) -> list[Message]:
