@@ -10,6 +10,7 @@ from heliograph.engine.dead_letter import DeadLetterPolicy, DeadLetterReason
 from heliograph.engine.facts import (
     DeadLettersForwarded,
     DeadLettersPurged,
+    DedupIdsNoted,
     Fact,
     LeasesExtended,
     MessagesDeadLettered,
@@ -46,6 +47,7 @@ FACTS: list[Fact] = [
     TopicCreated("t1", 1, TopicSettings(5, {"team": "x"}, b"\x01"), 10**18),
     SubscriptionCreated("s", 1, "t1", RICH_SETTINGS, 10**18 + 1),
     MessagesDropped("s", [1]),
+    DedupIdsNoted("t1", ["ü"], [1], 10**18),
     MessagesLeased("s", 1, [2, 3], 10**18, 10**18 + 10, "consumer"),
     LeasesExtended("s", 1, [2], 10**18 + 20),
     acknowledged(2),

@@ -27,6 +27,7 @@ from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
 from heliograph.server.http import answer, answer_error, check_origin
 from heliograph.server.pubsub.methods import pubsub_methods
+from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
 from heliograph.server.queues import queue_routes
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
@@ -55,6 +56,7 @@ class ServeOptions:
         announce: print the readiness line on standard output.
         handle_signals: SIGTERM and SIGINT shut down; only possible in the main thread.
         grace_seconds: see `GRACE_SECONDS`.
+        lenient: the Pub/Sub door takes short names, short deadlines and mixed ordering keys (`pubsub/profile.py`).
     """
 
     host: str = "127.0.0.1"
@@ -62,6 +64,7 @@ class ServeOptions:
     announce: bool = True
     handle_signals: bool = True
     grace_seconds: float = GRACE_SECONDS
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +87,15 @@ class Application:
     Args:
         broker: what the doors talk to.
         closing: begun when the server shuts down.
+        profile: how strict the Pub/Sub door is.
     """
 
-    def __init__(self, broker: Broker, closing: Closing) -> None:
+    def __init__(self, broker: Broker, closing: Closing, profile: Profile = STRICT) -> None:
         self._broker = broker
         routes: list[Route] = [route for door in HTTP_DOORS for route in door.ROUTES]
         feeds = Feeds(broker)
         self._routes = RouteTable([*routes, *queue_routes(broker, feeds, closing)])
-        methods = pubsub_methods(broker, feeds, closing)
+        methods = pubsub_methods(broker, feeds, closing, profile)
         services = {name.split("/")[1] for name in methods}
         self._grpc = GrpcApplication(methods | health_methods(services, broker), translate)
 
@@ -217,7 +221,7 @@ async def _serve_on(
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()
-    server = Server(Application(broker, closing), config)
+    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT), config)
     loop = asyncio.get_running_loop()
 
     def begin() -> None:

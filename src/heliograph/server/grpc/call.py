@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from heliograph.errors import HeliographError
+from heliograph.server.call import Call
 from heliograph.server.grpc.connection import Connection, Connections
 from heliograph.server.grpc.frames import HEAD_BYTES, FrameReader, frame
 from heliograph.server.grpc.status import (
@@ -53,7 +54,7 @@ class Unary(NamedTuple):
 
     request_class: Any
     response_class: Any
-    handler: Callable[[Any, UnaryCall], Awaitable[bytes]]
+    handler: Callable[[Any, Call], Awaitable[bytes]]
 
 
 class Bidi(NamedTuple):

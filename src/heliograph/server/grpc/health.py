@@ -11,7 +11,8 @@ from collections.abc import Collection
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from heliograph.broker.protocol import Broker
-from heliograph.server.grpc.call import Method, Unary, UnaryCall
+from heliograph.server.call import Call
+from heliograph.server.grpc.call import Method, Unary
 from heliograph.server.grpc.status import NOT_FOUND, RpcError
 
 SERVING, NOT_SERVING = 1, 2
@@ -25,7 +26,7 @@ def health_methods(services: Collection[str], broker: Broker) -> dict[str, Metho
         broker: while it cannot work, nothing is served.
     """
 
-    async def check(request: StringValue, _call: UnaryCall) -> bytes:
+    async def check(request: StringValue, _call: Call) -> bytes:
         if request.value and request.value not in services:
             raise RpcError(NOT_FOUND, f"Unknown service: {request.value}")
         status = NOT_SERVING if broker.health().reason else SERVING

@@ -22,10 +22,10 @@ from heliograph.server.pubsub.limits import (
     FILTER_BYTES_MAX,
     MAX_DELIVERY_ATTEMPTS,
     RETENTION_SECONDS,
-    check_ack_deadline,
     check_between,
     check_labels,
 )
+from heliograph.server.pubsub.profile import STRICT, Profile
 
 ACK_DEADLINE_SECONDS_DEFAULT = 10
 RETENTION_SECONDS_DEFAULT = 7 * DAY_SECONDS
@@ -37,7 +37,7 @@ MAXIMUM_BACKOFF_SECONDS_DEFAULT = 600
 _DESTINATIONS = ("bigquery_config", "cloud_storage_config", "bigtable_config")
 
 
-def settings(subscription: Any) -> SubscriptionSettings:
+def settings(subscription: Any, profile: Profile = STRICT) -> SubscriptionSettings:
     """What a requested Subscription means, checked and normalised. Its names are the caller's to check.
 
     Raises:
@@ -47,7 +47,7 @@ def settings(subscription: Any) -> SubscriptionSettings:
     kept = proto.Subscription()
     kept.CopyFrom(subscription)
     _normalise_destination(kept)
-    _normalise_times(kept)
+    _normalise_times(kept, profile)
     check_labels(kept.labels)
     if kept.filter:
         _check_filter(kept.filter)
@@ -106,10 +106,10 @@ def _normalise_destination(kept: Any) -> None:
         config.state = type(config).State.Value("ACTIVE")
 
 
-def _normalise_times(kept: Any) -> None:
+def _normalise_times(kept: Any, profile: Profile) -> None:
     """Ack deadline, retention and expiration get their defaults and are held against their bounds (1.5.2-1.5.4)."""
     kept.ack_deadline_seconds = kept.ack_deadline_seconds or ACK_DEADLINE_SECONDS_DEFAULT
-    check_ack_deadline(kept.ack_deadline_seconds)
+    profile.check_ack_deadline(kept.ack_deadline_seconds)
     if not kept.HasField("expiration_policy"):
         kept.expiration_policy.ttl.seconds = EXPIRATION_SECONDS_DEFAULT
     expires = kept.expiration_policy.HasField("ttl")
