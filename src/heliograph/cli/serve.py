@@ -79,7 +79,7 @@ def serve(
         bool,
         typer.Option(
             "--admin-test-hooks",
-            help="For tests: serve /admin/v1, where whoever reaches it can move time on, make calls fail, and empty the "
+            help="For tests: serve /admin/v1, where whoever reaches it can move time on, make calls fail and empty the "
             "broker.",
         ),
     ] = False,
