@@ -68,6 +68,16 @@ class MessagesPublished(_Fact, frozen=True):
     last_sequence: int = 0
 
 
+class DedupIdsNoted(_Fact, frozen=True):
+    """The messages of these `sequences` were published under these ids; for ten minutes from `noted_ns` on, another
+    message under one of them is the same message."""
+
+    topic: str
+    dedup_ids: list[str]
+    sequences: list[int]
+    noted_ns: int
+
+
 class MessagesDropped(_Fact, frozen=True):
     """The subscription was at its capacity: these never reach it (spec 000, BR-022)."""
 
@@ -151,7 +161,8 @@ class CheckpointBegun(_Fact, frozen=True):
 
 
 class TopicRestored(_Fact, frozen=True):
-    """`deleted` topics are here as long as subscriptions are left of them."""
+    """`deleted` topics are here as long as subscriptions are left of them. `dedup_ids` to sequence and instant, as
+    `DedupIdsNoted` told them."""
 
     name: str
     number: int
@@ -160,6 +171,7 @@ class TopicRestored(_Fact, frozen=True):
     deleted: bool
     plain: bool
     next_sequence: int
+    dedup_ids: dict[str, tuple[int, int]] = {}
 
 
 class LeasesRestored(_Fact, frozen=True):
@@ -206,6 +218,7 @@ Fact = (
     | SubscriptionCreated
     | SubscriptionDeleted
     | MessagesPublished
+    | DedupIdsNoted
     | MessagesDropped
     | MessagesLeased
     | LeasesExtended
