@@ -25,6 +25,7 @@ from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
+from heliograph.server.grpc.reflection import reflection_methods
 from heliograph.server.hooks import Hooks, hooked
 from heliograph.server.http import answer, answer_error, check_origin
 from heliograph.server.pubsub.methods import pubsub_methods
@@ -103,7 +104,8 @@ class Application:
         if hooks is not None:
             methods = hooked(methods, hooks)
         services = {name.split("/")[1] for name in methods}
-        self._grpc = GrpcApplication(methods | health_methods(services, broker), translate)
+        methods |= health_methods(services, broker, closing)
+        self._grpc = GrpcApplication(methods | reflection_methods(methods), translate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI calls it."""
