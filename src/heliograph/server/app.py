@@ -32,6 +32,9 @@ from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
 from heliograph.server.queues import queue_routes
+from heliograph.server.rest.bindings import pubsub_bindings
+from heliograph.server.rest.door import RestDoor
+from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
 HTTP_DOORS = (health, topic_log)
@@ -99,10 +102,14 @@ class Application:
         if hooks is not None:
             routes += hooks.routes
         feeds = Feeds(broker)
-        self._routes = RouteTable([*routes, *queue_routes(broker, feeds, closing)])
         methods = pubsub_methods(broker, feeds, closing, profile)
         if hooks is not None:
             methods = hooked(methods, hooks)
+        bindings = pubsub_bindings()
+        routes += queue_routes(broker, feeds, closing)
+        routes += RestDoor(bindings, methods, translate).routes()
+        routes.append(openapi_route(bindings, methods, health.heliograph_version()))
+        self._routes = RouteTable(routes)
         services = {name.split("/")[1] for name in methods}
         methods |= health_methods(services, broker, closing)
         self._grpc = GrpcApplication(methods | reflection_methods(methods), translate)
@@ -130,7 +137,7 @@ class Application:
             handler = handlers.get(scope["method"])
             if handler is None:
                 raise _no_handler(scope, handlers)
-            if scope["method"] == "POST":
+            if scope["method"] not in ("GET", "HEAD"):
                 check_origin(scope)
             await handler(scope, receive, watched_send, self._broker)
         except ClientGone:
