@@ -406,6 +406,11 @@ class LocalBroker(Administration):
             number = self._engine.topic(topic).number
         return self._store.read_log(number, first, last)
 
+    def log_offset(self, topic: str, published_ns: int) -> int:
+        with self._lock:
+            number = self._engine.topic(topic).number
+        return self._store.log_offset(number, published_ns)
+
     def health(self) -> Health:
         store = self._store
         return Health(store.kind, store.durability, "The broker is closed" if self._closed else self._trouble())

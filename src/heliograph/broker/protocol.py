@@ -261,6 +261,10 @@ class Broker(Protocol):
         """Messages with sequences in [first, last], in order, in batches. Safe from any thread, blocks on the store.
         Raises: TopicNotFound."""
 
+    def log_offset(self, topic: str, published_ns: int) -> int:
+        """The sequence of the first durable message published at that instant or later, one behind the last if there is
+        none; see `Store.log_offset`. Blocks on the store. Raises: TopicNotFound."""
+
     def health(self) -> Health:
         """Whether it can do its work. It never raises."""
 

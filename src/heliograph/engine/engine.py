@@ -17,6 +17,7 @@ from heliograph.engine import facts as f
 from heliograph.engine.administration import Administration
 from heliograph.engine.capacity import fitting, has_room_again, within
 from heliograph.engine.dead_letter import DeadLetterReason
+from heliograph.engine.deduplication import place_once
 from heliograph.engine.facts import ReturnCause
 from heliograph.engine.failure import Settled
 from heliograph.engine.leases import make_ack_ids, parse_ack_ids
@@ -63,8 +64,21 @@ class Engine(Administration):
         self.tick(now_ns)
         if not drafts:
             return []
+        if any(draft.dedup_id for draft in drafts):
+            return self._publish_once(topic, drafts, now_ns)
         self._check_room(topic, drafts)
         return self._append(topic, drafts, now_ns)
+
+    def _publish_once(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
+        """Those whose `dedup_id` is known are not published again, and answered with the first one's id."""
+        base, first = topic.number * SEQUENCES_PER_TOPIC, topic.log.next_sequence
+        fresh, sequences, noted = place_once(topic.dedup_ids, drafts, first, now_ns)
+        if fresh:
+            self._check_room(topic, fresh)
+            self._append(topic, fresh, now_ns)
+        if noted:
+            self._record(f.DedupIdsNoted(topic.name, list(noted), list(noted.values()), now_ns))
+        return [str(base + sequence) for sequence in sequences]
 
     def publish_dead_letters(self, topic_name: str, drafts: Sequence[Draft], now_ns: int) -> list[str]:
         """As `publish`, for messages that were accepted once: no limit, no full queue may hold them back now.

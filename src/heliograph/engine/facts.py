@@ -102,6 +102,16 @@ class MessagesPublished(_Fact, frozen=True):
     last_sequence: int = 0
 
 
+class DedupIdsNoted(_Fact, frozen=True):
+    """The messages of these `sequences` were published under these ids; for ten minutes from `noted_ns` on, another
+    message under one of them is the same message."""
+
+    topic: str
+    dedup_ids: list[str]
+    sequences: list[int]
+    noted_ns: int
+
+
 class MessagesDropped(_Fact, frozen=True):
     """The subscription was at its capacity: these never reach it (spec 000, BR-022)."""
 
@@ -185,7 +195,8 @@ class CheckpointBegun(_Fact, frozen=True):
 
 
 class TopicRestored(_Fact, frozen=True):
-    """`deleted` topics are here as long as subscriptions are left of them."""
+    """`deleted` topics are here as long as subscriptions are left of them. `dedup_ids` to sequence and instant, as
+    `DedupIdsNoted` told them."""
 
     name: str
     number: int
@@ -194,6 +205,7 @@ class TopicRestored(_Fact, frozen=True):
     deleted: bool
     plain: bool
     next_sequence: int
+    dedup_ids: dict[str, tuple[int, int]] = {}
 
 
 class LeasesRestored(_Fact, frozen=True):
@@ -245,6 +257,7 @@ Fact = (
     | DocumentPut
     | DocumentDeleted
     | MessagesPublished
+    | DedupIdsNoted
     | MessagesDropped
     | MessagesLeased
     | LeasesExtended

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heliograph.engine import facts as f
+from heliograph.engine.deduplication import DedupIds
 from heliograph.engine.documents import Documents
 from heliograph.engine.facts import Fact
 from heliograph.engine.leases import Lease
@@ -55,6 +56,7 @@ class State:
             f.DocumentPut: self.documents.put,
             f.DocumentDeleted: self.documents.delete,
             f.MessagesPublished: self._on_messages_published,
+            f.DedupIdsNoted: self._on_dedup_ids_noted,
             f.MessagesDropped: self._on_messages_dropped,
             f.MessagesLeased: self._on_messages_leased,
             f.LeasesExtended: self._on_leases_extended,
@@ -198,6 +200,12 @@ class State:
             subscription.totals.published += len(messages)
         self.woken.update(topic.subscriptions)
 
+    def _on_dedup_ids_noted(self, fact: f.DedupIdsNoted) -> None:
+        topic = self.topics[fact.topic]
+        if topic.dedup_ids is None:
+            topic.dedup_ids = DedupIds()
+        topic.dedup_ids.note(fact.dedup_ids, fact.sequences, fact.noted_ns)
+
     def _on_messages_dropped(self, fact: f.MessagesDropped) -> None:
         self.subscriptions[fact.subscription].skip(fact.sequences)
 
@@ -241,13 +249,7 @@ class State:
     def checkpoint(self) -> list[Fact]:
         """Facts that recreate everything as it is, in place of all before. Not recorded: nothing happened."""
         facts: list[Fact] = [f.CheckpointBegun(self._number)]
-        for topic in self.all_topics():
-            next_sequence, settings = topic.log.next_sequence, topic.settings
-            facts.append(
-                f.TopicRestored(
-                    topic.name, topic.number, settings, topic.created_ns, topic.deleted, topic.plain, next_sequence
-                )
-            )
+        facts += [_restored(topic) for topic in self.all_topics()]
         facts += [subscription.capture() for subscription in self.subscriptions.values()]
         return facts + self.documents.capture()
 
@@ -263,6 +265,8 @@ class State:
         topic = Topic(fact.name, fact.number, fact.settings, fact.created_ns, self._new_log(fact.number))
         topic.log.skip(fact.next_sequence - 1)
         topic.plain, topic.deleted = fact.plain, fact.deleted
+        if fact.dedup_ids:
+            topic.dedup_ids = DedupIds(fact.dedup_ids)
         self._restored[fact.number] = topic
         if not fact.deleted:
             self.topics[fact.name] = topic
@@ -279,6 +283,19 @@ class State:
         `durable_facts` facts that this engine recorded have made them durable."""
         if self._residency is not None and self._residency.bytes > budget_bytes:
             self._residency.shed(budget_bytes, durable_facts)
+
+
+def _restored(topic: Topic) -> f.TopicRestored:
+    return f.TopicRestored(
+        name=topic.name,
+        number=topic.number,
+        settings=topic.settings,
+        created_ns=topic.created_ns,
+        deleted=topic.deleted,
+        plain=topic.plain,
+        next_sequence=topic.log.next_sequence,
+        dedup_ids=topic.dedup_ids.noted() if topic.dedup_ids is not None else {},
+    )
 
 
 def _with_trimmed(fact: f.MessagesPublished) -> list[Message]:
