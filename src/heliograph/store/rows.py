@@ -169,7 +169,8 @@ def _message_row(topic_number: int, messages: list[Message]) -> MessageRow:
 
 def _reference(fact: MessagesPublished) -> MessagesPublished:
     messages = fact.messages
-    return MessagesPublished(fact.topic, fact.topic_number, [], messages[0].sequence, messages[-1].sequence)
+    first, last = messages[0].sequence, messages[-1].sequence
+    return msgspec.structs.replace(fact, messages=[], first_sequence=first, last_sequence=last)
 
 
 def _group(facts: list[Fact], shared: dict[int, list[Message]], rows: list[MessageRow], trims: dict[int, int]) -> Group:
