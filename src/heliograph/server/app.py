@@ -25,10 +25,12 @@ from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
-from heliograph.server.http import answer, answer_error, check_origin
+from heliograph.server.http import BODY_BYTES_MAX, answer, answer_error, check_origin
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
+from heliograph.server.queue_commands import QueueCommands
+from heliograph.server.queue_socket import QueueSocket
 from heliograph.server.queues import queue_routes
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
@@ -40,6 +42,9 @@ GRACE_SECONDS = 3.0
 
 STREAMS_PER_CONNECTION_MAX = 4096
 """Official clients put all their streams and calls to one address on one connection."""
+
+PING_SECONDS = 20.0
+"""A WebSocket's client that does not answer a ping for so long is gone, and so are its leases."""
 
 CLIENT_GONE_STATUS = 499
 
@@ -94,7 +99,9 @@ class Application:
         self._broker = broker
         routes: list[Route] = [route for door in HTTP_DOORS for route in door.ROUTES]
         feeds = Feeds(broker)
-        self._routes = RouteTable([*routes, *queue_routes(broker, feeds, closing)])
+        commands = QueueCommands(broker, feeds, closing)
+        self._queue_socket = QueueSocket(broker, feeds, closing, commands)
+        self._routes = RouteTable([*routes, *queue_routes(commands)])
         methods = pubsub_methods(broker, feeds, closing, profile)
         services = {name.split("/")[1] for name in methods}
         self._grpc = GrpcApplication(methods | health_methods(services, broker), translate)
@@ -107,6 +114,12 @@ class Application:
             else:
                 await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == QueueSocket.PATH:
+            await self._queue_socket(scope, receive, send)
+        else:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -217,6 +230,9 @@ async def _serve_on(
         access_log=False,
         lifespan="off",
         max_concurrent_streams=STREAMS_PER_CONNECTION_MAX,
+        websocket_max_message_size=BODY_BYTES_MAX,
+        websocket_ping_interval=PING_SECONDS,
+        websocket_ping_timeout=PING_SECONDS,
         h2_timeout_response_stall=0,  # a subscriber may leave its stream unread for as long as it works on a message
         timeout_graceful_shutdown=options.grace_seconds,
     )
