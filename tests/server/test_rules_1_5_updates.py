@@ -153,7 +153,9 @@ def test_1_5_12_an_unknown_path_is_refused(rpc: Rpc, subscription: str, path: st
         ("message_transforms", {"message_transforms": [{"ai_inference": {"endpoint": "e"}}]}),
     ],
 )
-def test_1_5_13_a_field_is_set_and_cleared_again(rpc: Rpc, subscription: str, path: str, fields: dict[str, Any]) -> None:
+def test_1_5_13_a_field_is_set_and_cleared_again(
+    rpc: Rpc, subscription: str, path: str, fields: dict[str, Any]
+) -> None:
     before = rpc("GetSubscription", subscription=subscription)
     updated = update(rpc, subscription, path, **fields)
     assert updated != before
@@ -161,7 +163,9 @@ def test_1_5_13_a_field_is_set_and_cleared_again(rpc: Rpc, subscription: str, pa
     assert update(rpc, subscription, path) == before
 
 
-def test_1_5_13_a_dead_letter_policy_is_set_changed_in_part_and_removed(rpc: Rpc, topic: str, subscription: str) -> None:
+def test_1_5_13_a_dead_letter_policy_is_set_changed_in_part_and_removed(
+    rpc: Rpc, topic: str, subscription: str
+) -> None:
     policy = {"dead_letter_topic": topic, "max_delivery_attempts": 10}
     update(rpc, subscription, "dead_letter_policy", dead_letter_policy=policy)
     path = "dead_letter_policy.max_delivery_attempts"

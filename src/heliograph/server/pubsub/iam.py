@@ -68,7 +68,7 @@ class IamPolicy:
         policy: bytes = self._current(request.resource).SerializeToString(deterministic=True)
         return policy
 
-    async def test_iam_permissions(self, request: Any, _call: Call) -> bytes:
+    async def granted_permissions(self, request: Any, _call: Call) -> bytes:
         """TestIamPermissions: all that are asked for; none on what does not exist."""
         for permission in request.permissions:
             if not permission or "*" in permission:

@@ -87,7 +87,7 @@ def _iam_methods(policies: IamPolicy) -> dict[str, Method]:
         "SetIamPolicy": Unary(iam.SetIamPolicyRequest, iam.Policy, policies.set_iam_policy),
         "GetIamPolicy": Unary(iam.GetIamPolicyRequest, iam.Policy, policies.get_iam_policy),
         "TestIamPermissions": Unary(
-            iam.TestIamPermissionsRequest, iam.TestIamPermissionsResponse, policies.test_iam_permissions
+            iam.TestIamPermissionsRequest, iam.TestIamPermissionsResponse, policies.granted_permissions
         ),
     }
 

@@ -51,7 +51,9 @@ class Publisher:
         # nothing is awaited between reading and changing, so no other call comes in between
         info = self._broker.get_topic(name)
         wanted = masks.merged(topics.resource(info), request.topic, request.update_mask, topics.IMMUTABLE)
-        return serialized(topics.resource(await self._broker.update_topic(name, topics.settings(wanted, info.settings))))
+        return serialized(
+            topics.resource(await self._broker.update_topic(name, topics.settings(wanted, info.settings)))
+        )
 
     async def get_topic(self, request: Any, _call: Call) -> bytes:
         """GetTopic."""
