@@ -347,6 +347,33 @@ def test_1_2_4_the_topic_of_a_deleted_schema_says_so_and_takes_nothing_more(
     assert [schema.name] == [one["googclient_schemaname"] for one in attributes(rpc, project)]
 
 
+def test_1_3_4_a_topic_gets_a_schema_other_revisions_of_it_and_none_again(rpc: Rpc, project: str, schema: Any) -> None:
+    topic = f"{project}/topics/orders"
+    rpc.create_topic(topic)
+    rpc.create_subscription(f"{project}/subscriptions/orders", topic)
+    rpc.publish(topic, b"anything")
+
+    def update(*paths: str, **settings: str) -> None:
+        changed = {"name": topic} | ({"schema_settings": settings} if settings else {})
+        rpc("UpdateTopic", topic=changed, update_mask={"paths": paths})
+
+    update("schema_settings", schema=schema.name, encoding="JSON")
+    with refused(StatusCode.INVALID_ARGUMENT):
+        rpc.publish(topic, b"anything")
+    newer = commit(rpc, schema.name)
+    rpc.publish(topic, b'{"id": "a"}')
+    update("schema_settings.first_revision_id", first_revision_id=newer.revision_id)
+    with refused(StatusCode.INVALID_ARGUMENT):
+        rpc.publish(topic, b'{"id": "a"}')
+    with refused(StatusCode.NOT_FOUND):
+        update("schema_settings.first_revision_id", first_revision_id="00000000")
+    rpc("DeleteSchema", name=schema.name)
+    rpc("UpdateTopic", topic={"name": topic, "labels": {"a": "b"}}, update_mask={"paths": ["labels"]})
+    assert rpc("GetTopic", topic=topic).schema_settings.schema == "_deleted-schema_"
+    update("schema_settings")
+    rpc.publish(topic, b"anything")
+
+
 def test_schemas_and_the_topics_that_have_them_survive_a_restart(tmp_path: Path) -> None:
     project = "projects/p"
     with serving(LocalBroker.open(tmp_path)) as up, Rpc(up.port) as rpc:

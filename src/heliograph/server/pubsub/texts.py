@@ -10,6 +10,7 @@ from heliograph.errors import (
     AlreadyExists,
     HeliographError,
     InvalidAckId,
+    NotFound,
     SchemaNotFound,
     SubscriptionNotFound,
     TopicNotFound,
@@ -27,10 +28,15 @@ Python client takes for a passing failure and retries; so of very many failed id
 def translate(error: HeliographError) -> RpcError:
     """The status that a Pub/Sub client gets for an error of the broker."""
     if isinstance(error, (TopicNotFound, SubscriptionNotFound, SchemaNotFound)):
-        return RpcError(error.code, f"Resource not found (resource={leaf(error.name)}).")
+        return rpc_error(missing(error.name))
     if isinstance(error, InvalidAckId):
         return RpcError(error.code, f"You have passed an invalid ack ID to the service (ack_id={error.ack_ids[0]}).")
     return rpc_error(error)
+
+
+def missing(name: str) -> NotFound:
+    """There is no resource of the name."""
+    return NotFound(f"Resource not found (resource={leaf(name)}).")
 
 
 def exists(name: str) -> AlreadyExists:
