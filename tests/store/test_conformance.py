@@ -161,6 +161,16 @@ def test_log_bounds_tell_the_first_and_last_sequence(store: Store) -> None:
     assert store.log_bounds(1) == (1, 8)
 
 
+@pytest.mark.parametrize(("after_ns", "sequence"), [(0, 1), (10**18 + 4, 4), (10**18 + 8, 8), (10**18 + 9, 9)])
+def test_a_log_offset_by_time(store: Store, after_ns: int, sequence: int) -> None:
+    put(store, published(1, 3), published(1, 9, topic_number=2), published(4, 8))
+    assert store.log_offset(1, after_ns) == sequence
+
+
+def test_a_log_offset_of_an_unknown_topic(store: Store) -> None:
+    assert store.log_offset(1, 10**18) == 1
+
+
 def test_read_log_beside_appends(store: Store) -> None:
     """Readers on other threads see a prefix without holes while messages are appended."""
     wrong: list[list[int]] = []
@@ -202,6 +212,10 @@ def test_trimmed_messages_are_read_no_more(trimmed: Store) -> None:
 
 def test_log_bounds_after_a_trim(trimmed: Store) -> None:
     assert trimmed.log_bounds(1) == (151, 201)
+
+
+def test_a_log_offset_after_a_trim_is_never_before_it(trimmed: Store) -> None:
+    assert [trimmed.log_offset(1, 10**18 + instant_ns) for instant_ns in (0, 150, 160, 500)] == [151, 151, 160, 202]
 
 
 def test_a_trim_touches_no_other_topic(trimmed: Store) -> None:

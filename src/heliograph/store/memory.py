@@ -157,6 +157,13 @@ class MemoryStore:
             log = self._logs.get(topic_number)
             return (log.first, log.last) if log is not None else (1, 0)
 
+    def log_offset(self, topic_number: int, published_ns: int) -> int:
+        """See `Store.log_offset`."""
+        with self._lock:
+            self._check_open()
+            log = self._logs.get(topic_number)
+            return log.first_from(log.last + 1, published_ns) if log is not None else 1
+
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""
         with self._lock:

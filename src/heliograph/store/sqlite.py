@@ -24,6 +24,7 @@ from heliograph.store.sqlite_reader import (
     first_kept,
     journal_bytes,
     log_bounds,
+    log_offset,
     read_log,
     read_trims,
     topic_numbers,
@@ -156,6 +157,10 @@ class SqliteStore:
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
         """See `Store.log_bounds`."""
         return log_bounds(self._readers, topic_number, self._trimmed.get(topic_number, 1))
+
+    def log_offset(self, topic_number: int, published_ns: int) -> int:
+        """See `Store.log_offset`."""
+        return log_offset(self._readers, topic_number, self._trimmed.get(topic_number, 1), published_ns)
 
     def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
         """See `Store.trim`."""

@@ -142,6 +142,11 @@ class BidiCall:
                     raise RpcError(INTERNAL, "The request ended within a message")
                 return None
 
+    async def until_gone(self) -> None:
+        """Return when the client has gone; for a handler that has read all that it wants to read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
     async def write(self, message: bytes) -> None:
         """Send a response; returns when the connection has room for more.
 
