@@ -10,6 +10,7 @@
     ├── NotFound                     5                    NotFound
     │   ├── TopicNotFound            5                    TopicNotFound
     │   ├── SubscriptionNotFound     5                    SubscriptionNotFound
+    │   ├── SnapshotNotFound         5                    SnapshotNotFound
     │   ├── QueueNotFound            5                    QueueNotFound
     │   ├── MessageNotFound          5                    MessageNotFound
     │   └── ConsumerNotFound         5                    ConsumerNotFound
@@ -129,6 +130,14 @@ class SubscriptionNotFound(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Subscription not found: {name}")
+        self.name = name
+
+
+class SnapshotNotFound(NotFound):
+    """No snapshot of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Snapshot not found: {name}")
         self.name = name
 
 

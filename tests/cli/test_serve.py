@@ -158,3 +158,20 @@ def test_a_data_directory_in_use_is_one_line(heliograph: Run, serve: Start) -> N
 )
 def test_wrong_usage_has_its_own_exit_code(heliograph: Run, arguments: tuple[str, ...]) -> None:
     assert heliograph("serve", *arguments).returncode == 2
+
+
+def test_the_test_hooks_are_off_unless_asked_for(serve: Start) -> None:
+    assert _status(serve("--store", "memory").port, "/admin/v1/clock") == 404
+    for arguments in (("--store", "memory"), ("--data-dir", "data")):
+        server = serve(*arguments, "--admin-test-hooks")
+        assert _status(server.port, "/admin/v1/clock") == 200
+        _, _, err = server.stop(signal.SIGTERM)
+        assert "whoever reaches them can empty this broker" in err
+
+
+def _status(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    status = connection.getresponse().status
+    connection.close()
+    return status

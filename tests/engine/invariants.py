@@ -112,6 +112,7 @@ def state(engine: Engine) -> dict[str, Any]:
     return {
         "number": engine._number,
         "topics": {name: (topic.number, topic.log.next_sequence) for name, topic in engine.topics.items()},
+        "dedup ids": {name: topic.dedup_ids.noted() for name, topic in engine.topics.items() if topic.dedup_ids},
         "subscriptions": {name: _state(subscription) for name, subscription in engine.subscriptions.items()},
     }
 

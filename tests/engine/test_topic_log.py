@@ -6,12 +6,13 @@ import random
 
 import pytest
 
-from heliograph.engine.engine import READ_AGAIN_NS, Engine
+from heliograph.engine.engine import Engine
 from heliograph.engine.log import OVERHEAD_BYTES, PAGE_MESSAGES, TopicLog
 from heliograph.engine.message import Draft, Extras, Message
 from heliograph.engine.ranges import to_runs
 from heliograph.engine.residency import Residency
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
+from heliograph.engine.timekeeping import READ_AGAIN_NS
 from heliograph.errors import Internal, Unavailable
 
 

@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def serving(broker: Broker) -> Iterator[Serving]:
-    """Serve `broker` in a thread of its own; stopped, and the broker closed, at the end."""
+def serving(broker: Broker, **more: Any) -> Iterator[Serving]:
+    """Serve `broker` in a thread of its own; stopped, and the broker closed, at the end. `more` are ServeOptions."""
     started = threading.Event()
     up: list[Serving] = []
     failures: list[BaseException] = []
@@ -32,7 +33,7 @@ def serving(broker: Broker) -> Iterator[Serving]:
 
     def run() -> None:
         try:
-            options = ServeOptions(port=0, announce=False, handle_signals=False)
+            options = ServeOptions(port=0, announce=False, handle_signals=False, **more)
             asyncio.run(serve(broker, options, on_started=on_started))
         except BaseException as failure:
             failures.append(failure)

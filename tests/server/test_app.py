@@ -56,8 +56,13 @@ def test_a_store_that_cannot_commit_is_503_with_the_cause_until_it_can_again() -
     assert (well.status, well.body["status"]) == (200, "ok")
 
 
-def test_the_front_page_is_one_line(http: Http) -> None:
-    answer = http.request("GET", "/")
+def test_the_front_page_says_ok_as_the_official_emulator_does(http: Http) -> None:
+    assert http.request("GET", "/") == (200, "Ok\n")
+    assert http.request("HEAD", "/").status == 200
+
+
+def test_the_front_page_tells_a_browser_in_one_line_what_answers_there(http: Http) -> None:
+    answer = http.request("GET", "/", headers={"Accept": "text/html,*/*;q=0.8"})
     assert answer.status == 200
     assert answer.body.startswith("Heliograph ")
     assert answer.body.count("\n") == 1

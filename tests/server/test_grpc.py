@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from google.protobuf.wrappers_pb2 import Int32Value, StringValue
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
@@ -12,6 +12,8 @@ from heliograph.server.grpc.call import _timeout_seconds
 from heliograph.server.grpc.status import RpcError, trailers
 from tests.server.clients import Failure, Rpc
 from tests.server.conftest import serving
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 def raw(rpc: Rpc, path: str, request: bytes = b"", timeout: float = 5) -> bytes:
@@ -57,24 +59,47 @@ def test_a_long_error_text_is_cut_and_the_status_arrives(rpc: Rpc) -> None:
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def status_of(rpc: Rpc, service: str = "") -> int:
+    stub = health_pb2_grpc.HealthStub(rpc.channel)
+    return int(stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5).status)
+
+
 def test_health_of_the_server_and_of_its_services(rpc: Rpc) -> None:
     for service in ("", "google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber"):
-        answer = raw(rpc, "/grpc.health.v1.Health/Check", StringValue(value=service).SerializeToString())
-        assert Int32Value.FromString(answer).value == 1
+        assert status_of(rpc, service) == SERVING
 
 
 def test_a_broker_that_cannot_work_serves_nothing() -> None:
     broker = LocalBroker()
     with serving(broker) as server, Rpc(server.port) as rpc:
         broker.close()
-        answer = raw(rpc, "/grpc.health.v1.Health/Check", b"")
-    assert Int32Value.FromString(answer).value == 2
+        assert status_of(rpc) == NOT_SERVING
 
 
 def test_health_of_an_unknown_service_is_not_found(rpc: Rpc) -> None:
     with pytest.raises(Failure) as raised:
-        raw(rpc, "/grpc.health.v1.Health/Check", StringValue(value="nobody").SerializeToString())
+        status_of(rpc, "nobody")
     assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_health_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heliograph.server.grpc.health.LOOK_SECONDS", 0.01)
+    broker = LocalBroker()
+    with serving(broker) as server, Rpc(server.port) as rpc:
+        watch = health_pb2_grpc.HealthStub(rpc.channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
+        assert next(watch).status == SERVING
+        broker.close()
+        assert next(watch).status == NOT_SERVING
+        server.stop()
+        with pytest.raises(Failure) as raised:
+            next(watch)
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_the_health_of_an_unknown_service_is_watched_as_such(rpc: Rpc) -> None:
+    watch = health_pb2_grpc.HealthStub(rpc.channel).Watch(health_pb2.HealthCheckRequest(service="nobody"), timeout=10)
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+    watch.cancel()
 
 
 @pytest.mark.parametrize(

@@ -251,8 +251,25 @@ def test_a_full_queue_refuses_with_507(http: Http) -> None:
     assert answer.body["error"] == "Queue full: small holds its 2 messages"
 
 
-def test_what_is_not_there_yet_is_said_and_not_ignored(http: Http, queue: str) -> None:
-    assert http.failure("queue.publish", queue=queue, message=1, dedup_id="x") == (501, "Unimplemented")
+def test_a_dedup_id_is_one_message_for_ten_minutes_and_answers_the_first_id(timed: Timed) -> None:
+    http = timed.http
+    http.command("queue.create", name="once")
+    first = http.command("queue.publish", queue="once", message=1, dedup_id="order-1")["message_id"]
+    consumed = http.command("queue.consume", queue="once")
+    http.command("queue.ack", queue="once", message_id=consumed["message_id"])
+    timed.clock.advance(599)
+    batch = [{"message": 2, "dedup_id": "order-1"}, {"message": 3, "dedup_id": "b"}, {"message": 4, "dedup_id": "b"}]
+    again, new, twice = http.command("queue.publish_batch", queue="once", messages=batch)["message_ids"]
+    assert (again, new) == (first, twice)
+    assert http.command("queue.stats", queue="once")["depth"] == 1
+    timed.clock.advance(2)
+    later = http.command("queue.publish", queue="once", message=5, dedup_id="order-1")["message_id"]
+    assert later not in (first, new)
+
+
+@pytest.mark.parametrize("dedup_id", ["", "x" * 1025, 7])
+def test_a_dedup_id_has_1_to_1024_bytes(http: Http, queue: str, dedup_id: Any) -> None:
+    assert http.failure("queue.publish", queue=queue, message=1, dedup_id=dedup_id) == (400, "InvalidArgument")
 
 
 # ── consuming ───────────────────────────────────────────────────────────────────────────────────────────────────────

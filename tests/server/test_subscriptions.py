@@ -142,14 +142,7 @@ def test_1_5_7_exactly_once_is_for_pull_only(rpc: Rpc, topic: str, name: str) ->
 
 
 def test_what_is_not_there_yet_is_unimplemented_and_not_ignored(rpc: Rpc, topic: str, name: str) -> None:
-    push = {"push_config": {"push_endpoint": "http://localhost"}}
-    assert refused(rpc, name, topic, **push)[0] is UNIMPLEMENTED
     assert refused(rpc, name, topic, filter='attributes.a = "b"')[0] is UNIMPLEMENTED
-
-
-def test_1_14_1_an_export_is_stored_given_back_and_active(rpc: Rpc, topic: str, name: str) -> None:
-    created = rpc.create_subscription(name, topic, bigquery_config={"table": "p.d.t", "write_metadata": True})
-    assert (created.bigquery_config.table, created.bigquery_config.state) == ("p.d.t", 1)
 
 
 @pytest.mark.parametrize("attempts", [1, 4, 101])

@@ -68,14 +68,14 @@ def test_1_3_2_every_field_is_given_back_on_create_get_and_list(rpc: Rpc, projec
         "kms_key_name": "key",
         "message_storage_policy": {"allowed_persistence_regions": ["europe-west1"]},
         "message_retention_duration": {"seconds": 600},
-        "ingestion_data_source_settings": {"cloud_storage": {"bucket": "b"}},
+        "ingestion_data_source_settings": {"cloud_storage": {"bucket": "bucket"}},
     }
     name = f"{project}/topics/topic-1"
     created = rpc.create_topic(name, **fields)
     assert created.labels == {"team": "red"}
     assert created.kms_key_name == "key"
     assert created.message_retention_duration.seconds == 600
-    assert created.ingestion_data_source_settings.cloud_storage.bucket == "b"
+    assert created.ingestion_data_source_settings.cloud_storage.bucket == "bucket"
     assert created.state == 1
     assert rpc("GetTopic", topic=name) == created
     assert list(rpc("ListTopics", project=project).topics) == [created]

@@ -49,6 +49,10 @@ class LogBroker:
         for start in range(0, len(wanted), self.batch):
             yield wanted[start : start + self.batch]
 
+    def log_offset(self, topic: str, published_ns: int) -> int:
+        later = [message.sequence for message in self.logs[topic] if message.publish_time_ns >= published_ns]
+        return later[0] if later else self.log_bounds(topic)[1] + 1
+
     def close(self) -> None:
         pass
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from heliograph.engine.message import Message, message_id
+from heliograph.engine.message import Extras, Message, message_id
 from heliograph.errors import FailedPrecondition, HeliographError, InvalidArgument, TopicNotFound
-from heliograph.server import log
+from heliograph.server import arrow_stream, log
 from heliograph.wire import arrow
 from tests.spark.fakes import NOON_NS, SECOND_NS, TOPIC, LogBroker, ask, messages
 
@@ -44,6 +44,7 @@ def test_a_read_gives_every_column_of_every_message() -> None:
             "attributes": list(message.attributes.items()),
             "data": message.data,
             "publish_time_ns": message.publish_time_ns,
+            "priority": None if message.extras is None else message.extras.priority,
         }
         for message in sent
     ]
@@ -63,6 +64,34 @@ def test_columns_come_as_chosen_and_in_that_order() -> None:
 def test_a_range_is_inclusive_at_both_ends() -> None:
     table = read(LogBroker({TOPIC: messages(9)}), "first=3&last=6")
     assert table.column("sequence").to_pylist() == [3, 4, 5, 6]
+
+
+def test_several_ranges_are_read_at_once() -> None:
+    table = read(LogBroker({TOPIC: messages(9)}), "ranges=1-2,5-5,8-9")
+    assert table.column("sequence").to_pylist() == [1, 2, 5, 8, 9]
+    assert table.column("message_id").to_pylist() == [message_id(1, sequence) for sequence in (1, 2, 5, 8, 9)]
+
+
+def test_priorities_are_those_that_publishers_named() -> None:
+    sent = [
+        *messages(2),
+        Message(3, NOON_NS, b"urgent", extras=Extras(priority=9)),
+        Message(4, NOON_NS, b"later", extras=Extras(available_at_ns=NOON_NS)),
+    ]
+    table = read(LogBroker({TOPIC: sent}), "columns=priority")
+    assert table.column("priority").to_pylist() == [None, None, 9, 0]
+
+
+def test_topic_numbers_of_any_size_make_whole_message_ids() -> None:
+    batch = arrow.record_batch(TOPIC, 10**7, messages(2, first=41), arrow.schema_of(["message_id"]))
+    assert batch.column("message_id").to_pylist() == [message_id(10**7, 41), message_id(10**7, 42)]
+
+
+def test_an_offset_by_time_is_the_first_message_from_then_on() -> None:
+    broker = LogBroker({TOPIC: messages(5)})
+    query = f"topic={TOPIC}&time_ns={messages(3)[2].publish_time_ns}"
+    answer = asyncio.run(ask(broker, "/api/v1/log/offset", query))
+    assert json.loads(answer.body) == {"topic": TOPIC, "topic_number": 1, "sequence": 3}
 
 
 def test_an_empty_topic_gives_an_empty_stream_of_the_same_schema() -> None:
@@ -85,6 +114,9 @@ def test_trimmed_messages_of_a_range_are_missing() -> None:
         (f"topic={TOPIC}&first=1&last=6", InvalidArgument),
         (f"topic={TOPIC}&first=one", InvalidArgument),
         (f"topic={TOPIC}&last=%F0%9F%98%80", InvalidArgument),
+        (f"topic={TOPIC}&ranges=1-2,2-3", InvalidArgument),
+        (f"topic={TOPIC}&ranges=4-5,1-2", InvalidArgument),
+        (f"topic={TOPIC}&ranges=1-", InvalidArgument),
         (f"topic={TOPIC}&columns=data,data", InvalidArgument),
         (f"topic={TOPIC}&columns=payload", InvalidArgument),
         (f"topic={TOPIC}&topic_number=2", FailedPrecondition),
@@ -96,7 +128,7 @@ def test_a_bad_request_is_refused_before_anything_is_sent(query: str, error: typ
 
 
 def sizes(batches: list[list[Message]], rows_max: int, bytes_max: int) -> list[int]:
-    pieces = list(log.resized(iter(batches), rows_max, bytes_max))
+    pieces = list(arrow_stream.resized(iter(batches), rows_max, bytes_max))
     assert [message for piece in pieces for message in piece] == [message for batch in batches for message in batch]
     return [len(piece) for piece in pieces]
 
@@ -116,7 +148,7 @@ def test_a_piece_keeps_within_the_bytes_unless_one_message_is_larger() -> None:
 
 def test_joining_does_not_change_the_batches_of_the_store() -> None:
     kept = messages(3)
-    list(log.resized(iter([kept, messages(3, 4)]), 5, 10**6))
+    list(arrow_stream.resized(iter([kept, messages(3, 4)]), 5, 10**6))
     assert len(kept) == 3
 
 
@@ -141,7 +173,7 @@ class Unread:
 
 class CountingBroker(LogBroker):
     def __init__(self, count: int) -> None:
-        super().__init__({TOPIC: messages(count)}, batch=log.ROWS_MAX)
+        super().__init__({TOPIC: messages(count)}, batch=arrow_stream.ROWS_MAX)
         self.taken = 0
         self.closed = False
 
@@ -160,7 +192,7 @@ async def answer(broker: CountingBroker, client: Unread, seconds: float) -> None
 
 
 def test_a_client_that_does_not_read_stops_the_reading_and_a_cancelled_answer_lets_go_of_the_log() -> None:
-    broker = CountingBroker(5 * log.ROWS_MAX)
+    broker = CountingBroker(5 * arrow_stream.ROWS_MAX)
     with pytest.raises(TimeoutError):
         asyncio.run(answer(broker, Unread(leaves=False), 0.5))
     assert broker.taken <= 1
@@ -168,6 +200,6 @@ def test_a_client_that_does_not_read_stops_the_reading_and_a_cancelled_answer_le
 
 
 def test_a_client_that_leaves_ends_the_answer() -> None:
-    broker = CountingBroker(5 * log.ROWS_MAX)
+    broker = CountingBroker(5 * arrow_stream.ROWS_MAX)
     asyncio.run(answer(broker, Unread(leaves=True), 10))
     assert broker.taken < 5

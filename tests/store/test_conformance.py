@@ -11,6 +11,7 @@ from heliograph.engine.facts import (
     CheckpointBegun,
     DeadLettersForwarded,
     DeadLettersPurged,
+    DedupIdsNoted,
     Fact,
     LeasesExtended,
     MessagesDeadLettered,
@@ -49,6 +50,7 @@ FACTS: list[Fact] = [
     TopicCreated("t1", 1, TopicSettings(5, {"team": "x"}, b"\x01"), 10**18),
     SubscriptionCreated("s", 1, "t1", RICH_SETTINGS, 10**18 + 1),
     MessagesDropped("s", [1]),
+    DedupIdsNoted("t1", ["ü"], [1], 10**18),
     MessagesLeased("s", 1, [2, 3], 10**18, 10**18 + 10, "consumer"),
     LeasesExtended("s", 1, [2], 10**18 + 20),
     acknowledged(2),
@@ -162,6 +164,16 @@ def test_log_bounds_tell_the_first_and_last_sequence(store: Store) -> None:
     assert store.log_bounds(1) == (1, 8)
 
 
+@pytest.mark.parametrize(("after_ns", "sequence"), [(0, 1), (10**18 + 4, 4), (10**18 + 8, 8), (10**18 + 9, 9)])
+def test_a_log_offset_by_time(store: Store, after_ns: int, sequence: int) -> None:
+    put(store, published(1, 3), published(1, 9, topic_number=2), published(4, 8))
+    assert store.log_offset(1, after_ns) == sequence
+
+
+def test_a_log_offset_of_an_unknown_topic(store: Store) -> None:
+    assert store.log_offset(1, 10**18) == 1
+
+
 def test_read_log_beside_appends(store: Store) -> None:
     """Readers on other threads see a prefix without holes while messages are appended."""
     wrong: list[list[int]] = []
@@ -204,6 +216,10 @@ def test_trimmed_messages_are_read_no_more(trimmed: Store) -> None:
 
 def test_log_bounds_after_a_trim(trimmed: Store) -> None:
     assert trimmed.log_bounds(1) == (151, 201)
+
+
+def test_a_log_offset_after_a_trim_is_never_before_it(trimmed: Store) -> None:
+    assert [trimmed.log_offset(1, 10**18 + instant_ns) for instant_ns in (0, 150, 160, 500)] == [151, 151, 160, 202]
 
 
 def test_a_trim_touches_no_other_topic(trimmed: Store) -> None:

@@ -10,7 +10,7 @@ import socket
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,10 @@ from heliograph.broker.broker import LocalBroker
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
 from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
 from heliograph.cli.size import parse_size, show_size
+from heliograph.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from heliograph.testing.hooks import TestHooks
 
 DATA_DIR_DEFAULT = Path("heliograph-data")
 
@@ -71,6 +75,14 @@ def serve(
             metavar="SIZE",
         ),
     ] = None,
+    admin_test_hooks: Annotated[
+        bool,
+        typer.Option(
+            "--admin-test-hooks",
+            help="For tests: serve /admin/v1, where whoever reaches it can move time on, make calls fail and empty the "
+            "broker.",
+        ),
+    ] = False,
 ) -> None:
     """Start a broker. It ends in order on SIGTERM and Ctrl-C."""
     if store is StoreKind.MEMORY:
@@ -78,16 +90,17 @@ def serve(
     server = import_extra("heliograph.server.app", extra="server", for_what="serve")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     directory = (data_dir or DATA_DIR_DEFAULT).absolute()
+    hooks = _test_hooks() if admin_test_hooks else None
 
     def open_broker() -> LocalBroker:
         if not _is_loopback(host):
             _tell(f"{host} is reachable from other machines, and whoever reaches it may use it: there are no passwords")
         if store is StoreKind.MEMORY:
-            return _memory_broker()
-        return _sqlite_broker(directory, durability or DurabilityKind.FULL, memory_budget or MEMORY_BUDGET_BYTES)
+            return _memory_broker(hooks)
+        return _sqlite_broker(directory, durability or DurabilityKind.FULL, memory_budget or MEMORY_BUDGET_BYTES, hooks)
 
     try:
-        asyncio.run(server.serve(open_broker, server.ServeOptions(host=host, port=port)))
+        asyncio.run(server.serve(open_broker, server.ServeOptions(host=host, port=port), hooks=hooks))
     except OSError as error:
         failure = _cannot_listen(error, host, port)
         if failure is None:
@@ -102,13 +115,26 @@ def _refuse_what_needs_a_file(data_dir: Path | None, durability: str | None, mem
             raise typer.BadParameter(f"a memory store has no file: leave out {option}", param_hint=option)
 
 
-def _memory_broker() -> LocalBroker:
+def _test_hooks() -> TestHooks:
+    from heliograph.testing.hooks import TestHooks
+
+    _tell("the test hooks at /admin/v1 are on: whoever reaches them can empty this broker")
+    return TestHooks(serves_admin=True)
+
+
+def _memory_broker(hooks: TestHooks | None) -> LocalBroker:
     _tell("keeping everything in memory: it is gone when this process ends")
-    return LocalBroker()
+    return LocalBroker() if hooks is None else hooks.open_broker()
 
 
-def _sqlite_broker(directory: Path, durability: DurabilityKind, memory_budget_bytes: int) -> LocalBroker:
-    broker = LocalBroker.open(directory, durability=durability.value, memory_budget_bytes=memory_budget_bytes)
+def _sqlite_broker(
+    directory: Path, durability: DurabilityKind, memory_budget_bytes: int, hooks: TestHooks | None
+) -> LocalBroker:
+    if hooks is None:
+        broker = LocalBroker.open(directory, durability=durability.value, memory_budget_bytes=memory_budget_bytes)
+    else:
+        store = SqliteStore(directory, durability=durability.value)
+        broker = hooks.open_broker(store, memory_budget_bytes=memory_budget_bytes)
     _tell(f"keeping data in {directory}, durability {durability}: {_SURVIVES[durability]}")
     return broker
 

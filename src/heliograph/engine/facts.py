@@ -37,8 +37,16 @@ class TopicCreated(_Fact, frozen=True):
     created_ns: int
 
 
+class TopicUpdated(_Fact, frozen=True):
+    """All its settings are these from now on."""
+
+    name: str
+    settings: TopicSettings
+
+
 class TopicDeleted(_Fact, frozen=True):
-    """`clears_backlog`: in process the subscriptions' messages go too; over Pub/Sub they stay (design §5)."""
+    """`clears_backlog`: in process the subscriptions are detached, and their messages go too; over Pub/Sub they stay,
+    and are still delivered (design §5)."""
 
     name: str
     clears_backlog: bool
@@ -52,7 +60,33 @@ class SubscriptionCreated(_Fact, frozen=True):
     created_ns: int
 
 
+class SubscriptionUpdated(_Fact, frozen=True):
+    """All its settings are these for what happens from now on."""
+
+    name: str
+    settings: SubscriptionSettings
+
+
+class SubscriptionDetached(_Fact, frozen=True):
+    """It has nothing more to do with its topic; what it held is gone (pubsub-protocol.md 1.5.15)."""
+
+    name: str
+
+
 class SubscriptionDeleted(_Fact, frozen=True):
+    name: str
+
+
+class DocumentPut(_Fact, frozen=True):
+    """What a door keeps, opaque here; in a checkpoint each document that there is."""
+
+    collection: str
+    name: str
+    value: bytes
+
+
+class DocumentDeleted(_Fact, frozen=True):
+    collection: str
     name: str
 
 
@@ -65,6 +99,16 @@ class MessagesPublished(_Fact, frozen=True):
     messages: list[Message]
     first_sequence: int = 0
     last_sequence: int = 0
+
+
+class DedupIdsNoted(_Fact, frozen=True):
+    """The messages of these `sequences` were published under these ids; for ten minutes from `noted_ns` on, another
+    message under one of them is the same message."""
+
+    topic: str
+    dedup_ids: list[str]
+    sequences: list[int]
+    noted_ns: int
 
 
 class MessagesDropped(_Fact, frozen=True):
@@ -150,7 +194,8 @@ class CheckpointBegun(_Fact, frozen=True):
 
 
 class TopicRestored(_Fact, frozen=True):
-    """`deleted` topics are here as long as subscriptions are left of them."""
+    """`deleted` topics are here as long as subscriptions are left of them. `dedup_ids` to sequence and instant, as
+    `DedupIdsNoted` told them."""
 
     name: str
     number: int
@@ -159,6 +204,7 @@ class TopicRestored(_Fact, frozen=True):
     deleted: bool
     plain: bool
     next_sequence: int
+    dedup_ids: dict[str, tuple[int, int]] = {}
 
 
 class LeasesRestored(_Fact, frozen=True):
@@ -201,10 +247,16 @@ class SubscriptionRestored(_Fact, frozen=True):
 
 Fact = (
     TopicCreated
+    | TopicUpdated
     | TopicDeleted
     | SubscriptionCreated
+    | SubscriptionUpdated
+    | SubscriptionDetached
     | SubscriptionDeleted
+    | DocumentPut
+    | DocumentDeleted
     | MessagesPublished
+    | DedupIdsNoted
     | MessagesDropped
     | MessagesLeased
     | LeasesExtended

@@ -17,6 +17,7 @@ MESSAGE_BYTES_MAX = 10 * MIB  # spec 000 BR-017, spec 002 BR-011: data, attribut
 ATTRIBUTES_MAX = 100  # per message; Pub/Sub's resource limits
 ATTRIBUTE_KEY_BYTES_MAX = 256  # spec 000 BR-017
 ATTRIBUTE_VALUE_BYTES_MAX = 1024  # spec 000 BR-017
+DEDUP_ID_BYTES_MAX = 1024  # as an ordering key
 ORDERING_KEY_BYTES_MAX = 1024  # Pub/Sub's resource limits
 RESERVED_KEY_PREFIX = "goog"  # spec 000 BR-017; it covers 'googclient_'
 PRIORITY_MAX = 9  # spec 003: 0-9, 9 is the highest
@@ -33,6 +34,7 @@ def check_drafts(drafts: Sequence[Draft]) -> None:
             or draft.ordering_key
             or draft.extras is not None
             or draft.publish_time_ns
+            or draft.dedup_id
             or len(draft.data) > MESSAGE_BYTES_MAX
         ):
             check_draft(draft)
@@ -54,6 +56,10 @@ def check_draft(draft: Draft) -> None:
     if len(draft.ordering_key.encode()) > ORDERING_KEY_BYTES_MAX:
         raise InvalidArgument(f"Ordering key exceeds {ORDERING_KEY_BYTES_MAX} bytes")
     _check_instant(draft.publish_time_ns, "Publish time")
+    if draft.dedup_id:
+        check_text(draft.dedup_id, "Deduplication id")
+        if len(draft.dedup_id.encode()) > DEDUP_ID_BYTES_MAX:
+            raise InvalidArgument(f"A deduplication id exceeds {DEDUP_ID_BYTES_MAX} bytes")
     if draft.extras is not None:
         _check_extras(draft.extras)
 

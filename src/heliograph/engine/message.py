@@ -60,6 +60,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
         ordering_key: "" = none.
         extras: see `Extras`.
         publish_time_ns: 0 = now; a dead letter keeps its first publish time in process.
+        dedup_id: the topic takes one message of each id in ten minutes; "" = always (`engine/deduplication.py`).
     """
 
     data: bytes
@@ -67,6 +68,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     ordering_key: str = ""
     extras: Extras | None = None
     publish_time_ns: int = 0
+    dedup_id: str = ""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):

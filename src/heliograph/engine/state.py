@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from heliograph.engine import facts as f
+from heliograph.engine.deduplication import DedupIds
+from heliograph.engine.documents import Documents
 from heliograph.engine.facts import Fact
 from heliograph.engine.leases import Lease
 from heliograph.engine.log import TopicLog
@@ -32,6 +34,7 @@ class State:
     def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.documents = Documents()
         self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
         self.forwards: list[tuple[str, int]] = []  # (subscription, sequence) of dead letters to publish to their topic
         self._by_number: dict[int, Subscription] = {}
@@ -44,10 +47,16 @@ class State:
         self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
         self._handlers: dict[type, Callable[[Any], Any]] = {
             f.TopicCreated: self._on_topic_created,
+            f.TopicUpdated: self._on_topic_updated,
             f.TopicDeleted: self._on_topic_deleted,
             f.SubscriptionCreated: self._on_subscription_created,
+            f.SubscriptionUpdated: self._on_subscription_updated,
+            f.SubscriptionDetached: self._on_subscription_detached,
             f.SubscriptionDeleted: self._on_subscription_deleted,
+            f.DocumentPut: self.documents.put,
+            f.DocumentDeleted: self.documents.delete,
             f.MessagesPublished: self._on_messages_published,
+            f.DedupIdsNoted: self._on_dedup_ids_noted,
             f.MessagesDropped: self._on_messages_dropped,
             f.MessagesLeased: self._on_messages_leased,
             f.LeasesExtended: self._on_leases_extended,
@@ -116,7 +125,8 @@ class State:
     def all_topics(self) -> list[Topic]:
         """Those that exist, and those that are deleted and have subscriptions left."""
         topics = {topic.number: topic for topic in self.topics.values()}
-        for subscription in self.subscriptions.values():
+        # those of detached ones last: they only stand for a topic
+        for subscription in sorted(self.subscriptions.values(), key=lambda subscription: subscription.detached):
             topics.setdefault(subscription.topic.number, subscription.topic)
         return list(topics.values())
 
@@ -127,14 +137,19 @@ class State:
         log = self._new_log(fact.number)
         self.topics[fact.name] = Topic(fact.name, fact.number, fact.settings, fact.created_ns, log)
 
+    def _on_topic_updated(self, fact: f.TopicUpdated) -> None:
+        self.topics[fact.name].settings = fact.settings
+
     def _on_topic_deleted(self, fact: f.TopicDeleted) -> None:
         topic = self.topics.pop(fact.name)
         topic.deleted = True
-        for subscription in topic.subscriptions.values():
-            subscription.detached = True
+        for subscription in list(topic.subscriptions.values()):
             if fact.clears_backlog:
-                subscription.clear()
+                subscription.detach()
             self.woken.add(subscription.name)
+        for subscription in self.subscriptions.values():
+            if subscription.detached and subscription.topic.number == topic.number:
+                subscription.topic = topic.stand_in()
 
     def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
         self._number = fact.number
@@ -148,11 +163,23 @@ class State:
         self._by_number[number] = subscription
         return subscription
 
+    def _on_subscription_updated(self, fact: f.SubscriptionUpdated) -> None:
+        subscription = self.subscriptions[fact.name]
+        subscription.update(fact.settings)
+        policy = fact.settings.dead_letter_policy
+        if policy is not None and policy.topic is not None:
+            self.forwards += [(fact.name, sequence) for sequence in subscription.dead]
+        self.woken.add(fact.name)
+
+    def _on_subscription_detached(self, fact: f.SubscriptionDetached) -> None:
+        self.subscriptions[fact.name].detach()
+        self.woken.add(fact.name)
+
     def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:
         subscription = self.subscriptions.pop(fact.name)
         subscription.clear()
         del self._by_number[subscription.number]
-        del subscription.topic.subscriptions[fact.name]
+        subscription.topic.subscriptions.pop(fact.name, None)
         self.woken.add(fact.name)
 
     def _new_log(self, topic_number: int) -> TopicLog:
@@ -170,6 +197,12 @@ class State:
         for subscription in topic.subscriptions.values():
             subscription.totals.published += len(messages)
         self.woken.update(topic.subscriptions)
+
+    def _on_dedup_ids_noted(self, fact: f.DedupIdsNoted) -> None:
+        topic = self.topics[fact.topic]
+        if topic.dedup_ids is None:
+            topic.dedup_ids = DedupIds()
+        topic.dedup_ids.note(fact.dedup_ids, fact.sequences, fact.noted_ns)
 
     def _on_messages_dropped(self, fact: f.MessagesDropped) -> None:
         self.subscriptions[fact.subscription].skip(fact.sequences)
@@ -214,15 +247,9 @@ class State:
     def checkpoint(self) -> list[Fact]:
         """Facts that recreate everything as it is, in place of all before. Not recorded: nothing happened."""
         facts: list[Fact] = [f.CheckpointBegun(self._number)]
-        for topic in self.all_topics():
-            next_sequence, settings = topic.log.next_sequence, topic.settings
-            facts.append(
-                f.TopicRestored(
-                    topic.name, topic.number, settings, topic.created_ns, topic.deleted, topic.plain, next_sequence
-                )
-            )
+        facts += [_restored(topic) for topic in self.all_topics()]
         facts += [subscription.capture() for subscription in self.subscriptions.values()]
-        return facts
+        return facts + self.documents.capture()
 
     def _on_checkpoint_begun(self, fact: f.CheckpointBegun) -> None:
         self._number = fact.number
@@ -230,17 +257,22 @@ class State:
         self.subscriptions.clear()
         self._by_number.clear()
         self._restored.clear()
+        self.documents.clear()
 
     def _on_topic_restored(self, fact: f.TopicRestored) -> None:
         topic = Topic(fact.name, fact.number, fact.settings, fact.created_ns, self._new_log(fact.number))
         topic.log.skip(fact.next_sequence - 1)
         topic.plain, topic.deleted = fact.plain, fact.deleted
+        if fact.dedup_ids:
+            topic.dedup_ids = DedupIds(fact.dedup_ids)
         self._restored[fact.number] = topic
         if not fact.deleted:
             self.topics[fact.name] = topic
 
     def _on_subscription_restored(self, fact: f.SubscriptionRestored) -> None:
         topic = self._restored[fact.topic_number]
+        if fact.detached:
+            topic = topic.stand_in()
         subscription = self._add_subscription(fact.name, fact.number, topic, fact.settings, fact.created_ns)
         subscription.restore(fact)
 
@@ -249,3 +281,16 @@ class State:
         `durable_facts` facts that this engine recorded have made them durable."""
         if self._residency is not None and self._residency.bytes > budget_bytes:
             self._residency.shed(budget_bytes, durable_facts)
+
+
+def _restored(topic: Topic) -> f.TopicRestored:
+    return f.TopicRestored(
+        name=topic.name,
+        number=topic.number,
+        settings=topic.settings,
+        created_ns=topic.created_ns,
+        deleted=topic.deleted,
+        plain=topic.plain,
+        next_sequence=topic.log.next_sequence,
+        dedup_ids=topic.dedup_ids.noted() if topic.dedup_ids is not None else {},
+    )

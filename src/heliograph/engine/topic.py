@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from heliograph.engine.deduplication import DedupIds
 from heliograph.engine.log import TopicLog
 from heliograph.engine.settings import TopicSettings
 
@@ -22,7 +23,7 @@ class Topic:
         log: its messages in memory.
     """
 
-    __slots__ = ("created_ns", "deleted", "log", "name", "number", "plain", "settings", "subscriptions")
+    __slots__ = ("created_ns", "dedup_ids", "deleted", "log", "name", "number", "plain", "settings", "subscriptions")
 
     def __init__(self, name: str, number: int, settings: TopicSettings, created_ns: int, log: TopicLog) -> None:
         self.name = name
@@ -33,3 +34,11 @@ class Topic:
         self.subscriptions: dict[str, Subscription] = {}
         self.plain = True  # no message ever carried extras, so they need no look when they are loaded
         self.deleted = False
+        self.dedup_ids: DedupIds | None = None  # made when it is needed: few topics ever do
+
+    def stand_in(self) -> Topic:
+        """What a detached subscription has for a topic: its name, and nothing that could come from it."""
+        topic = Topic(self.name, self.number, self.settings, self.created_ns, TopicLog())
+        topic.log.skip(self.log.next_sequence - 1)
+        topic.plain, topic.deleted = self.plain, self.deleted
+        return topic

@@ -25,10 +25,16 @@ from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
+from heliograph.server.grpc.reflection import reflection_methods
+from heliograph.server.hooks import Hooks, hooked
 from heliograph.server.http import answer, answer_error, check_origin
 from heliograph.server.pubsub.methods import pubsub_methods
+from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
 from heliograph.server.queues import queue_routes
+from heliograph.server.rest.bindings import pubsub_bindings
+from heliograph.server.rest.door import RestDoor
+from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
 HTTP_DOORS = (health, topic_log)
@@ -55,6 +61,7 @@ class ServeOptions:
         announce: print the readiness line on standard output.
         handle_signals: SIGTERM and SIGINT shut down; only possible in the main thread.
         grace_seconds: see `GRACE_SECONDS`.
+        lenient: the Pub/Sub door takes short names, short deadlines and mixed ordering keys (`pubsub/profile.py`).
     """
 
     host: str = "127.0.0.1"
@@ -62,6 +69,7 @@ class ServeOptions:
     announce: bool = True
     handle_signals: bool = True
     grace_seconds: float = GRACE_SECONDS
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +92,27 @@ class Application:
     Args:
         broker: what the doors talk to.
         closing: begun when the server shuts down.
+        profile: how strict the Pub/Sub door is.
+        hooks: for tests; None = none.
     """
 
-    def __init__(self, broker: Broker, closing: Closing) -> None:
+    def __init__(self, broker: Broker, closing: Closing, profile: Profile = STRICT, hooks: Hooks | None = None) -> None:
         self._broker = broker
         routes: list[Route] = [route for door in HTTP_DOORS for route in door.ROUTES]
+        if hooks is not None:
+            routes += hooks.routes
         feeds = Feeds(broker)
-        self._routes = RouteTable([*routes, *queue_routes(broker, feeds, closing)])
-        methods = pubsub_methods(broker, feeds, closing)
+        methods = pubsub_methods(broker, feeds, closing, profile)
+        if hooks is not None:
+            methods = hooked(methods, hooks)
+        bindings = pubsub_bindings()
+        routes += queue_routes(broker, feeds, closing)
+        routes += RestDoor(bindings, methods, translate).routes()
+        routes.append(openapi_route(bindings, methods, health.heliograph_version()))
+        self._routes = RouteTable(routes)
         services = {name.split("/")[1] for name in methods}
-        self._grpc = GrpcApplication(methods | health_methods(services, broker), translate)
+        methods |= health_methods(services, broker, closing)
+        self._grpc = GrpcApplication(methods | reflection_methods(methods), translate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI calls it."""
@@ -118,7 +137,7 @@ class Application:
             handler = handlers.get(scope["method"])
             if handler is None:
                 raise _no_handler(scope, handlers)
-            if scope["method"] == "POST":
+            if scope["method"] not in ("GET", "HEAD"):
                 check_origin(scope)
             await handler(scope, receive, watched_send, self._broker)
         except ClientGone:
@@ -173,6 +192,7 @@ async def serve(
     options: ServeOptions | None = None,
     *,
     on_started: Callable[[Serving], object] | None = None,
+    hooks: Hooks | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, `Serving.stop` or cancellation; then end the streams, answer what is pending and
     close the broker.
@@ -182,6 +202,7 @@ async def serve(
             taken port never touches a data directory. It is closed in the end, whatever happens.
         options: see `ServeOptions`.
         on_started: called when the server accepts requests.
+        hooks: for tests (`server/hooks.py`); None = none.
 
     Raises:
         OSError: the port cannot be had; nothing has happened then.
@@ -194,7 +215,7 @@ async def serve(
             if callable(broker):
                 opened = await asyncio.to_thread(broker)
             assert opened is not None
-            await _serve_on(listener, opened, options, on_started)
+            await _serve_on(listener, opened, options, on_started, hooks)
     finally:
         if opened is not None:
             await asyncio.to_thread(opened.close)
@@ -205,6 +226,7 @@ async def _serve_on(
     broker: Broker,
     options: ServeOptions,
     on_started: Callable[[Serving], object] | None,
+    hooks: Hooks | None,
 ) -> None:
     closing = Closing()
     config = Config(
@@ -217,7 +239,7 @@ async def _serve_on(
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()
-    server = Server(Application(broker, closing), config)
+    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT, hooks), config)
     loop = asyncio.get_running_loop()
 
     def begin() -> None:

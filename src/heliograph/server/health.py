@@ -1,4 +1,4 @@
-"""Is it up: `GET /healthz` for machines, `GET /` for people."""
+"""Is it up: `GET /healthz` for machines; `GET /` for people, and for scripts that wait for the official emulator."""
 
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ async def healthz(_scope: Scope, _receive: Receive, send: Send, broker: Broker) 
     await answer_json(send, body, status=503 if health.reason else 200)
 
 
-async def front(_scope: Scope, _receive: Receive, send: Send, _broker: Broker) -> None:
-    """One line, so that a person who opens the address in a browser sees what answers there."""
-    text = f"Heliograph {heliograph_version()}: Pub/Sub v1 over gRPC, work queues at /api/v1/command\n"
+async def front(scope: Scope, _receive: Receive, send: Send, _broker: Broker) -> None:
+    """ "Ok", as the official emulator says; to a browser one line that tells a person what answers there."""
+    text = "Ok\n"
+    if any(name == b"accept" and b"text/html" in value for name, value in scope["headers"]):
+        text = (
+            f"Heliograph {heliograph_version()}: Pub/Sub v1 over gRPC and at /v1/, described at /openapi/pubsub.json; "
+            "work queues at /api/v1/command\n"
+        )
     await answer(send, text.encode(), headers=(TEXT,))
 
 
@@ -42,4 +47,5 @@ ROUTES = (
     Route("GET", "/healthz", healthz),
     Route("HEAD", "/healthz", healthz),
     Route("GET", "/", front),
+    Route("HEAD", "/", front),
 )

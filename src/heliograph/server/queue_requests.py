@@ -10,10 +10,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX
-from heliograph.engine.message import Draft, Extras
+from heliograph.engine.message import NO_ATTRIBUTES, Draft, Extras
 from heliograph.engine.retry import RetryPolicy as EngineRetryPolicy
 from heliograph.engine.settings import Capacity, SubscriptionSettings
-from heliograph.errors import InvalidArgument, Unimplemented
+from heliograph.errors import InvalidArgument
 
 SECOND_NS = 1_000_000_000
 
@@ -124,18 +124,16 @@ class NewMessage(msgspec.Struct, kw_only=True):
     delay: Annotated[float, Meta(ge=0, le=365 * 86_400)] | None = None
     headers: dict[str, str] | None = None
     max_retries: Retries | None = None
-    dedup_id: str | None = None
+    dedup_id: Annotated[str, Meta(min_length=1)] | None = None
 
     def draft(self, settings: SubscriptionSettings, now_ns: int) -> Draft:
         """As the broker takes it. A plain message has no extras, which costs the broker least.
 
         Raises:
-            InvalidArgument, Unimplemented.
+            InvalidArgument.
         """
         if (self.message is UNSET) == (self.payload is UNSET):
             raise InvalidArgument("A message is given as either message (any JSON) or payload (an array of bytes)")
-        if self.dedup_id is not None:
-            raise Unimplemented("dedup_id is not available in this version")
         if isinstance(self.payload, list):
             data, content_type = bytes(self.payload), BYTES_TYPE
         else:
@@ -148,7 +146,9 @@ class NewMessage(msgspec.Struct, kw_only=True):
             content_type=content_type,
         )
         is_plain = extras == Extras(priority=settings.default_priority)
-        return Draft(data, self.headers or {}, extras=None if is_plain else extras)
+        return Draft(
+            data, self.headers or NO_ATTRIBUTES, extras=None if is_plain else extras, dedup_id=self.dedup_id or ""
+        )
 
 
 class Publish(NewMessage, kw_only=True):

@@ -37,6 +37,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    IntegerType,
     LongType,
     MapType,
     StringType,
@@ -60,6 +61,7 @@ COLUMNS: Mapping[str, DataType] = {
     "data": BinaryType(),
     "publish_time": TimestampType(),
     "publish_time_ns": LongType(),
+    "priority": IntegerType(),
 }
 """Every column with its Spark type; the Arrow types of `heliograph.wire.arrow.SCHEMA` are equal to these."""
 

@@ -184,6 +184,13 @@ class MemoryStore:
             log = self._logs.get(topic_number)
             return to_runs(log.held) if log is not None else []
 
+    def log_offset(self, topic_number: int, published_ns: int) -> int:
+        """See `Store.log_offset`."""
+        with self._lock:
+            self._check_open()
+            log = self._logs.get(topic_number)
+            return log.first_from(log.last + 1, published_ns) if log is not None else 1
+
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""
         with self._lock:

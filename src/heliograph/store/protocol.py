@@ -148,6 +148,16 @@ class Store(Protocol):
             Unavailable: the store is closed, or cannot be read.
         """
 
+    def log_offset(self, topic_number: int, published_ns: int) -> int:
+        """The first sequence that `read_log` can give of a message published at that instant or later; one behind the
+        last if there is none. Publish times are taken to grow with the sequences; where they do not (dead letters keep
+        theirs) older messages may follow. Safe from any thread.
+
+        Raises:
+            Unavailable: the store is closed, or cannot be read.
+            Internal: what was read is damaged.
+        """
+
     @property
     def keeps_facts(self) -> bool:
         """Whether `recover` of a later object gives what is appended to this one."""

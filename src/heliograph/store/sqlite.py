@@ -26,6 +26,7 @@ from heliograph.store.sqlite_reader import (
     first_kept,
     journal_bytes,
     log_bounds,
+    log_offset,
     read_log,
     read_trims,
     stored_below,
@@ -162,6 +163,10 @@ class SqliteStore:
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
         """See `Store.log_bounds`."""
         return log_bounds(self._readers, topic_number, self._begins.get(topic_number, 1))
+
+    def log_offset(self, topic_number: int, published_ns: int) -> int:
+        """See `Store.log_offset`."""
+        return log_offset(self._readers, topic_number, self._begins.get(topic_number, 1), published_ns)
 
     def held_below(self, topic_number: int) -> list[Run]:
         """See `Store.held_below`."""

@@ -166,6 +166,22 @@ def log_bounds(readers: Readers, topic_number: int, trimmed_up_to: int) -> tuple
     return max(lowest[0], trimmed_up_to), highest[0]
 
 
+def log_offset(readers: Readers, topic_number: int, trimmed_up_to: int, published_ns: int) -> int:
+    """The first sequence from `trimmed_up_to` on that was published at that instant or later; see `Store`."""
+    with readers.lend() as connection:
+        row = connection.execute(
+            "SELECT first_sequence, last_sequence FROM messages WHERE topic_number = ? AND last_sequence >= ? AND "
+            "newest_publish_time_ns >= ? ORDER BY last_sequence LIMIT 1",
+            (topic_number, trimmed_up_to, published_ns),
+        ).fetchone()
+    if row is not None:
+        for messages in read_log(readers, topic_number, max(row[0], trimmed_up_to), row[1]):
+            for message in messages:
+                if message.publish_time_ns >= published_ns:
+                    return message.sequence
+    return log_bounds(readers, topic_number, trimmed_up_to)[1] + 1 if row is None else int(row[1]) + 1
+
+
 def first_kept(readers: Readers, topic_number: int, begin: int, up_to: int, published_before_ns: int) -> int:
     """The first sequence of the oldest row from `begin` on that is not wholly below `up_to`, or not wholly published
     before that instant; `up_to` if it is lower. What is not in the file yet may be younger, so it is kept."""

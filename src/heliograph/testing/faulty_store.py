@@ -141,6 +141,11 @@ class FaultyStore:
         self._check_readable()
         return self.inner.held_below(topic_number)
 
+    def log_offset(self, topic_number: int, published_ns: int) -> int:
+        """See `Store.log_offset`."""
+        self._check_readable()
+        return self.inner.log_offset(topic_number, published_ns)
+
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""
         self._check_readable()

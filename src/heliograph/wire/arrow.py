@@ -5,7 +5,9 @@ The server's log door writes these batches, the Spark source reads them. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import accumulate, chain
 from operator import attrgetter
 
@@ -30,10 +32,12 @@ SCHEMA = pa.schema(
         ("data", pa.binary()),
         ("publish_time", pa.timestamp("us", tz="UTC")),
         ("publish_time_ns", pa.int64()),
+        ("priority", pa.int32()),
     ]
 )
-"""Every column that there is. `publish_time` is what tables understand, in microseconds; `publish_time_ns` is the whole
-truth, in nanoseconds since the epoch, so that an archived message can be published again as it was."""
+"""Every column of a log. `publish_time` is what tables understand, in microseconds; `publish_time_ns` is the whole
+truth, in nanoseconds since the epoch, so that an archived message can be published again as it was. `priority` is null
+where the publisher named none."""
 
 _SEQUENCE_DIGITS = len(str(SEQUENCES_PER_TOPIC - 1))
 
@@ -61,45 +65,76 @@ def record_batch(topic: str, topic_number: int, messages: Sequence[Message], sch
 
 
 class _Columns:
-    """The columns of some messages, each built on demand and in C where possible."""
+    """The columns of some messages, each built on demand and in C where possible: what is spent on a message here is
+    what reading a topic costs."""
 
     def __init__(self, topic: str, topic_number: int, messages: Sequence[Message]) -> None:
         self._topic = topic
         self._topic_number = topic_number
         self._messages = messages
 
-    def _plain(self, field: str, kind: pa.DataType) -> pa.Array:
-        return pa.array(list(map(attrgetter(field), self._messages)), kind)
+    def _plain(self, field: str) -> pa.Array:
+        return _int64(map(attrgetter(field), self._messages))
 
     def topic(self) -> pa.Array:
         return pa.repeat(pa.scalar(self._topic, pa.string()), len(self._messages))
 
+    @cached_property
+    def _sequences(self) -> pa.Array:
+        messages = self._messages
+        if messages and messages[-1].sequence - messages[0].sequence + 1 == len(messages):
+            return _int64(range(messages[0].sequence, messages[-1].sequence + 1))
+        return self._plain("sequence")
+
     def sequence(self) -> pa.Array:
-        return self._plain("sequence", pa.int64())
+        return self._sequences
 
     def message_id(self) -> pa.Array:
-        digits = pc.utf8_lpad(self.sequence().cast(pa.string()), _SEQUENCE_DIGITS, "0")
+        base = self._topic_number * SEQUENCES_PER_TOPIC
+        if base + SEQUENCES_PER_TOPIC < 2**63:
+            return pc.add(self._sequences, base).cast(pa.string())
+        digits = pc.utf8_lpad(self._sequences.cast(pa.string()), _SEQUENCE_DIGITS, "0")
         return pc.binary_join_element_wise(str(self._topic_number), digits, "")
 
     def ordering_key(self) -> pa.Array:
-        return self._plain("ordering_key", pa.string())
+        keys = list(map(attrgetter("ordering_key"), self._messages))
+        if not any(keys):
+            return pa.repeat(pa.scalar("", pa.string()), len(keys))
+        return pa.array(keys, pa.string())
 
     def attributes(self) -> pa.Array:
         maps = list(map(attrgetter("attributes"), self._messages))
-        offsets = pa.array(list(accumulate(map(len, maps), initial=0)), pa.int32())
+        offsets = pa.array(list(accumulate(map(len, maps), initial=0)) if any(maps) else [0] * (len(maps) + 1), "int32")
         keys = pa.array(list(chain.from_iterable(maps)), pa.string())
         values = pa.array(list(chain.from_iterable(map(dict.values, maps))), pa.string())
         return pa.MapArray.from_arrays(offsets, keys, values)
 
     def data(self) -> pa.Array:
-        return self._plain("data", pa.binary())
+        payloads = list(map(attrgetter("data"), self._messages))
+        offsets = array("i", accumulate(map(len, payloads), initial=0))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
+        return pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
+
+    @cached_property
+    def _publish_times_ns(self) -> pa.Array:
+        return self._plain("publish_time_ns")
 
     def publish_time(self) -> pa.Array:
-        microseconds = pc.divide(self.publish_time_ns(), 1_000)
-        return microseconds.cast(pa.timestamp("us", tz="UTC"))
+        return pc.divide(self._publish_times_ns, 1_000).cast(pa.timestamp("us", tz="UTC"))
 
     def publish_time_ns(self) -> pa.Array:
-        return self._plain("publish_time_ns", pa.int64())
+        return self._publish_times_ns
+
+    def priority(self) -> pa.Array:
+        extras = list(map(attrgetter("extras"), self._messages))
+        if not any(extras):
+            return pa.nulls(len(extras), pa.int32())
+        return pa.array([None if each is None else each.priority for each in extras], pa.int32())
+
+
+def _int64(values: Iterable[int]) -> pa.Array:
+    numbers = array("q", values)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 _BUILDERS: dict[str, Callable[[_Columns], pa.Array]] = {name: getattr(_Columns, name) for name in SCHEMA.names}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from heliograph.errors import HeliographError
+from heliograph.server.call import Call
 from heliograph.server.grpc.connection import Connection, Connections
 from heliograph.server.grpc.frames import HEAD_BYTES, FrameReader, frame
 from heliograph.server.grpc.status import (
@@ -53,7 +54,7 @@ class Unary(NamedTuple):
 
     request_class: Any
     response_class: Any
-    handler: Callable[[Any, UnaryCall], Awaitable[bytes]]
+    handler: Callable[[Any, Call], Awaitable[bytes]]
 
 
 class Bidi(NamedTuple):
@@ -140,6 +141,11 @@ class BidiCall:
                 if not self._reader.is_between_messages:
                     raise RpcError(INTERNAL, "The request ended within a message")
                 return None
+
+    async def until_gone(self) -> None:
+        """Return when the client has gone; for a handler that has read all that it wants to read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def write(self, message: bytes) -> None:
         """Send a response; returns when the connection has room for more.

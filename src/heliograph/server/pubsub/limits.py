@@ -29,13 +29,13 @@ LABELS_MAX = 64
 LABEL_CHARACTERS_MAX = 63
 
 
-def check_ack_deadline(seconds: int) -> None:
+def check_ack_deadline(seconds: int, bounds: tuple[int, int] = ACK_DEADLINE_SECONDS) -> None:
     """Of a subscription or a stream (1.5.2).
 
     Raises:
-        InvalidArgument: outside 10-600 seconds.
+        InvalidArgument: outside `bounds`.
     """
-    low, high = ACK_DEADLINE_SECONDS
+    low, high = bounds
     if not low <= seconds <= high:
         raise InvalidArgument(
             f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between {low} and {high} "

@@ -1,75 +1,96 @@
-"""The table of gRPC methods that this door has. Whoever adds a method adds a line."""
+"""The table of methods that the Pub/Sub door has: the only place where they are named.
+
+gRPC serves the table as it is; REST transcodes to the same handlers. A handler gets the request and a `Call`, and gives
+the serialized response; what it raises are `heliograph.errors` or an `RpcError`, and `texts.translate` makes the status
+of either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from heliograph.broker.protocol import Broker
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
-from heliograph.server.grpc.call import Bidi, Method, Unary, UnaryCall
-from heliograph.server.pubsub import proto
+from heliograph.server.grpc.call import Bidi, Method, Unary
+from heliograph.server.pubsub import iam, proto
+from heliograph.server.pubsub.iam import IamPolicy
+from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import Publisher
 from heliograph.server.pubsub.streaming_pull import StreamingPull
 from heliograph.server.pubsub.subscriber import Subscriber
 from heliograph.wire.pubsub import DeliveryEncoder
 
-_PUBLISHER = "/google.pubsub.v1.Publisher/"
-_SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
+PUBLISHER = "google.pubsub.v1.Publisher"
+SUBSCRIBER = "google.pubsub.v1.Subscriber"
+IAM_POLICY = "google.iam.v1.IAMPolicy"
 
-_Handler = Callable[[Any, UnaryCall], Awaitable[bytes]]
 
-
-def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing) -> dict[str, Method]:
-    """The methods of Publisher and Subscriber, by full name.
+def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Profile = STRICT) -> dict[str, Method]:
+    """All methods by full name, as in a gRPC path: ``/google.pubsub.v1.Publisher/Publish``.
 
     Args:
         broker: who does them.
         feeds: who waits on which subscription.
         closing: ends whatever waits.
+        profile: how strictly.
     """
     encoder = DeliveryEncoder()
-    publisher = Publisher(broker)
-    subscriber = Subscriber(broker, feeds, encoder, closing)
-    streaming_pull = StreamingPull(broker, feeds, encoder, closing)
-    unary: dict[str, tuple[Any, Any, _Handler]] = {
-        f"{_PUBLISHER}CreateTopic": (proto.Topic, proto.Topic, publisher.create_topic),
-        f"{_PUBLISHER}GetTopic": (proto.GetTopicRequest, proto.Topic, publisher.get_topic),
-        f"{_PUBLISHER}ListTopics": (proto.ListTopicsRequest, proto.ListTopicsResponse, publisher.list_topics),
-        f"{_PUBLISHER}ListTopicSubscriptions": (
+    services: dict[str, dict[str, Method]] = {
+        PUBLISHER: _publisher_methods(Publisher(broker, profile)),
+        SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile))
+        | _streaming_methods(StreamingPull(broker, feeds, encoder, closing, profile)),
+        IAM_POLICY: _iam_methods(IamPolicy(broker, profile)),
+    }
+    return {f"/{service}/{name}": method for service, methods in services.items() for name, method in methods.items()}
+
+
+def _publisher_methods(publisher: Publisher) -> dict[str, Method]:
+    return {
+        "CreateTopic": Unary(proto.Topic, proto.Topic, publisher.create_topic),
+        "UpdateTopic": Unary(proto.UpdateTopicRequest, proto.Topic, publisher.update_topic),
+        "GetTopic": Unary(proto.GetTopicRequest, proto.Topic, publisher.get_topic),
+        "ListTopics": Unary(proto.ListTopicsRequest, proto.ListTopicsResponse, publisher.list_topics),
+        "ListTopicSubscriptions": Unary(
             proto.ListTopicSubscriptionsRequest,
             proto.ListTopicSubscriptionsResponse,
             publisher.list_topic_subscriptions,
         ),
-        f"{_PUBLISHER}DeleteTopic": (proto.DeleteTopicRequest, proto.Empty, publisher.delete_topic),
-        f"{_PUBLISHER}Publish": (proto.PublishRequest, proto.PublishResponse, publisher.publish),
-        f"{_SUBSCRIBER}CreateSubscription": (proto.Subscription, proto.Subscription, subscriber.create_subscription),
-        f"{_SUBSCRIBER}GetSubscription": (
-            proto.GetSubscriptionRequest,
-            proto.Subscription,
-            subscriber.get_subscription,
+        "DeleteTopic": Unary(proto.DeleteTopicRequest, proto.Empty, publisher.delete_topic),
+        "DetachSubscription": Unary(
+            proto.DetachSubscriptionRequest, proto.DetachSubscriptionResponse, publisher.detach_subscription
         ),
-        f"{_SUBSCRIBER}ListSubscriptions": (
-            proto.ListSubscriptionsRequest,
-            proto.ListSubscriptionsResponse,
-            subscriber.list_subscriptions,
+        "Publish": Unary(proto.PublishRequest, proto.PublishResponse, publisher.publish),
+    }
+
+
+def _subscriber_methods(subscriber: Subscriber) -> dict[str, Method]:
+    return {
+        "CreateSubscription": Unary(proto.Subscription, proto.Subscription, subscriber.create_subscription),
+        "GetSubscription": Unary(proto.GetSubscriptionRequest, proto.Subscription, subscriber.get_subscription),
+        "ListSubscriptions": Unary(
+            proto.ListSubscriptionsRequest, proto.ListSubscriptionsResponse, subscriber.list_subscriptions
         ),
-        f"{_SUBSCRIBER}DeleteSubscription": (
-            proto.DeleteSubscriptionRequest,
-            proto.Empty,
-            subscriber.delete_subscription,
+        "DeleteSubscription": Unary(proto.DeleteSubscriptionRequest, proto.Empty, subscriber.delete_subscription),
+        "UpdateSubscription": Unary(
+            proto.UpdateSubscriptionRequest, proto.Subscription, subscriber.update_subscription
         ),
-        f"{_SUBSCRIBER}Pull": (proto.PullRequest, proto.PullResponse, subscriber.pull),
-        f"{_SUBSCRIBER}Acknowledge": (proto.AcknowledgeRequest, proto.Empty, subscriber.acknowledge),
-        f"{_SUBSCRIBER}ModifyAckDeadline": (
-            proto.ModifyAckDeadlineRequest,
-            proto.Empty,
-            subscriber.modify_ack_deadline,
+        "ModifyPushConfig": Unary(proto.ModifyPushConfigRequest, proto.Empty, subscriber.modify_push_config),
+        "Pull": Unary(proto.PullRequest, proto.PullResponse, subscriber.pull),
+        "Acknowledge": Unary(proto.AcknowledgeRequest, proto.Empty, subscriber.acknowledge),
+        "ModifyAckDeadline": Unary(proto.ModifyAckDeadlineRequest, proto.Empty, subscriber.modify_ack_deadline),
+    }
+
+
+def _iam_methods(policies: IamPolicy) -> dict[str, Method]:
+    return {
+        "SetIamPolicy": Unary(iam.SetIamPolicyRequest, iam.Policy, policies.set_iam_policy),
+        "GetIamPolicy": Unary(iam.GetIamPolicyRequest, iam.Policy, policies.get_iam_policy),
+        "TestIamPermissions": Unary(
+            iam.TestIamPermissionsRequest, iam.TestIamPermissionsResponse, policies.granted_permissions
         ),
     }
-    methods: dict[str, Method] = {name: Unary(*row) for name, row in unary.items()}
-    methods[f"{_SUBSCRIBER}StreamingPull"] = Bidi(
-        proto.StreamingPullRequest, proto.StreamingPullResponse, streaming_pull
-    )
-    return methods
+
+
+def _streaming_methods(streaming_pull: Any) -> dict[str, Method]:
+    return {"StreamingPull": Bidi(proto.StreamingPullRequest, proto.StreamingPullResponse, streaming_pull)}

@@ -7,8 +7,8 @@ from typing import Any
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import AlreadyExists, InvalidArgument
-from heliograph.server.grpc.call import UnaryCall
-from heliograph.server.pubsub import names, proto, topics
+from heliograph.server.call import Call
+from heliograph.server.pubsub import iam, masks, proto, topics
 from heliograph.server.pubsub.limits import (
     PUBLISH_MESSAGES_MAX,
     PUBLISH_PAYLOAD_BYTES_MAX,
@@ -17,6 +17,7 @@ from heliograph.server.pubsub.limits import (
     check_request_bytes,
 )
 from heliograph.server.pubsub.paging import page
+from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.texts import exists
 from heliograph.wire.pubsub import draft, publish_response
 
@@ -26,14 +27,16 @@ class Publisher:
 
     Args:
         broker: who does it.
+        profile: how strictly.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, profile: Profile = STRICT) -> None:
         self._broker = broker
+        self._profile = profile
 
-    async def create_topic(self, request: Any, _call: UnaryCall) -> bytes:
+    async def create_topic(self, request: Any, _call: Call) -> bytes:
         """CreateTopic: the topic as stored; a second time AlreadyExists, even with the same fields (1.3.1)."""
-        names.check_new(request.name, "topics")
+        self._profile.check_new_name(request.name, "topics")
         settings = topics.settings(request)
         try:
             info = await self._broker.create_topic(request.name, settings)
@@ -41,39 +44,57 @@ class Publisher:
             raise exists(request.name) from None
         return serialized(topics.resource(info))
 
-    async def get_topic(self, request: Any, _call: UnaryCall) -> bytes:
+    async def update_topic(self, request: Any, _call: Call) -> bytes:
+        """UpdateTopic: what the mask names, all or nothing (1.3.4)."""
+        name: str = request.topic.name
+        self._profile.check_name(name, "topics")
+        # nothing is awaited between reading and changing, so no other call comes in between
+        info = self._broker.get_topic(name)
+        wanted = masks.merged(topics.resource(info), request.topic, request.update_mask, topics.IMMUTABLE)
+        return serialized(
+            topics.resource(await self._broker.update_topic(name, topics.settings(wanted, info.settings)))
+        )
+
+    async def get_topic(self, request: Any, _call: Call) -> bytes:
         """GetTopic."""
-        names.check(request.topic, "topics")
+        self._profile.check_name(request.topic, "topics")
         return serialized(topics.resource(self._broker.get_topic(request.topic)))
 
-    async def list_topics(self, request: Any, _call: UnaryCall) -> bytes:
+    async def list_topics(self, request: Any, _call: Call) -> bytes:
         """ListTopics of a project, by name (1.3.6)."""
-        names.check_project(request.project)
+        self._profile.check_project(request.project)
         prefix = f"{request.project}/topics/"
         infos = [info for info in self._broker.list_topics() if info.name.startswith(prefix)]
         part, token = page([info.name for info in infos], request.page_size, request.page_token)
         resources = [topics.resource(info) for info in infos[part]]
         return serialized(proto.ListTopicsResponse(topics=resources, next_page_token=token))
 
-    async def list_topic_subscriptions(self, request: Any, _call: UnaryCall) -> bytes:
+    async def list_topic_subscriptions(self, request: Any, _call: Call) -> bytes:
         """ListTopicSubscriptions: full names (1.3.7)."""
-        names.check(request.topic, "topics")
+        self._profile.check_name(request.topic, "topics")
         attached = [info.name for info in self._broker.list_subscriptions(request.topic)]
         attached = [name for name in attached if name.startswith("projects/")]
         part, token = page(attached, request.page_size, request.page_token)
         return serialized(proto.ListTopicSubscriptionsResponse(subscriptions=attached[part], next_page_token=token))
 
-    async def delete_topic(self, request: Any, _call: UnaryCall) -> bytes:
+    async def delete_topic(self, request: Any, _call: Call) -> bytes:
         """DeleteTopic: its subscriptions stay and keep their backlog (1.3.5)."""
-        names.check(request.topic, "topics")
+        self._profile.check_name(request.topic, "topics")
         await self._broker.delete_topic(request.topic)
+        await iam.forget(self._broker, request.topic)
         return b""
 
-    async def publish(self, request: Any, call: UnaryCall) -> bytes:
+    async def detach_subscription(self, request: Any, _call: Call) -> bytes:
+        """DetachSubscription: its backlog goes, and it gets nothing more (1.5.15)."""
+        self._profile.check_name(request.subscription, "subscriptions")
+        await self._broker.detach_subscription(request.subscription)
+        return b""
+
+    async def publish(self, request: Any, call: Call) -> bytes:
         """Publish: all messages or none (1.4)."""
         topic: str = request.topic
         messages = request.messages
-        names.check(topic, "topics")
+        self._profile.check_name(topic, "topics")
         if call.request_bytes > PUBLISH_REQUEST_BYTES_MAX:
             _refuse_size(call.request_bytes)
         if not 1 <= len(messages) <= PUBLISH_MESSAGES_MAX:
@@ -85,7 +106,7 @@ class Publisher:
                     "One or more messages in the publish request is empty. Each message must contain either non-empty "
                     "data, or at least one attribute."
                 )
-        if len(drafts) > 1 and len({one.ordering_key for one in drafts}) > 1:
+        if not self._profile.mixed_ordering_keys and len(drafts) > 1 and len({one.ordering_key for one in drafts}) > 1:
             raise InvalidArgument("All messages in a publish request must have the same ordering key.")
         return publish_response(await self._broker.publish(topic, drafts))
 

@@ -13,18 +13,18 @@ from typing import Any
 
 from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Delivery
-from heliograph.errors import InvalidArgument, SubscriptionNotFound, Unavailable
+from heliograph.errors import InvalidArgument, SubscriptionDetached, SubscriptionNotFound, Unavailable
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
 from heliograph.server.grpc.call import BidiCall
-from heliograph.server.pubsub import names, proto
+from heliograph.server.pubsub import proto
 from heliograph.server.pubsub.limits import (
     PULL_MESSAGES_MAX,
     SECOND_NS,
-    check_ack_deadline,
     check_modified_ack_deadline,
 )
 from heliograph.server.pubsub.outstanding import UNREAD_BYTES_MAX, Held, Unread
+from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.subscriber import settle_deadline
 from heliograph.server.taking import give_back, leased
 from heliograph.wire.pubsub import DeliveryEncoder
@@ -47,10 +47,14 @@ class StreamingPull:
         feeds: who waits on which subscription.
         encoder: of deliveries.
         closing: ends the streams.
+        profile: how strictly.
     """
 
-    def __init__(self, broker: Broker, feeds: Feeds, encoder: DeliveryEncoder, closing: Closing) -> None:
+    def __init__(
+        self, broker: Broker, feeds: Feeds, encoder: DeliveryEncoder, closing: Closing, profile: Profile = STRICT
+    ) -> None:
         self._broker = broker
+        self._profile = profile
         self._feeds = feeds
         self._encoder = encoder
         self._closing = closing
@@ -61,10 +65,10 @@ class StreamingPull:
         if requests is None:
             raise InvalidArgument("The stream ended before its first request.")
         first = requests[0]
-        names.check(first.subscription, "subscriptions")
-        check_ack_deadline(first.stream_ack_deadline_seconds)
+        self._profile.check_name(first.subscription, "subscriptions")
+        self._profile.check_ack_deadline(first.stream_ack_deadline_seconds)
         feed = self._feeds.join(first.subscription)
-        stream = _Stream(self._broker, feed, self._encoder, self._closing, call, first)
+        stream = _Stream(self._broker, feed, self._encoder, self._closing, self._profile, call, first)
         feed.attach(stream.wake)
         self._closing.add(stream.wake)
         try:
@@ -85,6 +89,7 @@ class _Stream:
         feed: Feed,
         encoder: DeliveryEncoder,
         closing: Closing,
+        profile: Profile,
         call: BidiCall,
         first: Any,
     ) -> None:
@@ -92,6 +97,7 @@ class _Stream:
         self._feed = feed
         self._encoder = encoder
         self._closing = closing
+        self._profile = profile
         self._call = call
         self._subscription: str = first.subscription
         self._ack_deadline_seconds: int = first.stream_ack_deadline_seconds
@@ -157,6 +163,8 @@ class _Stream:
             raise self._failure
         if self._feed.lost:
             raise SubscriptionNotFound(self._subscription)
+        if self._feed.info.detached:
+            raise SubscriptionDetached(self._subscription)
         if self._closing.begun:
             raise Unavailable("The server is shutting down.")
         return self._half_closed
@@ -292,7 +300,7 @@ class _Stream:
                 "of a stream only."
             )
         if request.stream_ack_deadline_seconds:
-            check_ack_deadline(request.stream_ack_deadline_seconds)
+            self._profile.check_ack_deadline(request.stream_ack_deadline_seconds)
             self._ack_deadline_seconds = request.stream_ack_deadline_seconds
         elif not request.ack_ids and not request.modify_deadline_ack_ids:
             self._answers.append(self._properties)  # a ping; some clients close when it is not answered (1.7.6)

@@ -9,11 +9,12 @@ from typing import Any
 from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.broker.reply import Reply
 from heliograph.engine.message import Delivery
+from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import AlreadyExists, InvalidArgument, TopicNotFound
+from heliograph.server.call import Call
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
-from heliograph.server.grpc.call import UnaryCall
-from heliograph.server.pubsub import names, proto, subscriptions
+from heliograph.server.pubsub import iam, masks, names, proto, subscriptions
 from heliograph.server.pubsub.limits import (
     ACKNOWLEDGE_REQUEST_BYTES_MAX,
     PULL_BYTES,
@@ -24,6 +25,7 @@ from heliograph.server.pubsub.limits import (
     check_request_bytes,
 )
 from heliograph.server.pubsub.paging import page
+from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import serialized
 from heliograph.server.pubsub.texts import exists, stale_ack_ids
 from heliograph.server.taking import give_back, take_or_wait
@@ -42,65 +44,99 @@ class Subscriber:
         feeds: who waits on which subscription.
         encoder: of deliveries.
         closing: ends the waiting.
+        profile: how strictly.
     """
 
-    def __init__(self, broker: Broker, feeds: Feeds, encoder: DeliveryEncoder, closing: Closing) -> None:
+    def __init__(
+        self, broker: Broker, feeds: Feeds, encoder: DeliveryEncoder, closing: Closing, profile: Profile = STRICT
+    ) -> None:
         self._broker = broker
+        self._profile = profile
         self._feeds = feeds
         self._encoder = encoder
         self._closing = closing
 
     # ── the resource ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create_subscription(self, request: Any, _call: UnaryCall) -> bytes:
+    async def create_subscription(self, request: Any, _call: Call) -> bytes:
         """CreateSubscription; without a name it gets one (1.2.3)."""
-        names.check(request.topic, "topics")
+        self._profile.check_name(request.topic, "topics")
         if not request.name:
             request.name = names.assigned(request.topic, "subscriptions")
-        names.check_new(request.name, "subscriptions")
-        settings = subscriptions.settings(request)
-        if settings.dead_letter_policy is not None and settings.dead_letter_policy.topic is not None:
-            self._broker.get_topic(settings.dead_letter_policy.topic)
+        self._profile.check_new_name(request.name, "subscriptions")
+        settings = subscriptions.settings(request, self._profile)
+        self._check_dead_letter_topic(settings)
         try:
             info = await self._broker.create_subscription(request.name, request.topic, settings)
         except AlreadyExists:
             raise exists(request.name) from None
         return serialized(self._resource(info))
 
-    async def get_subscription(self, request: Any, _call: UnaryCall) -> bytes:
+    async def get_subscription(self, request: Any, _call: Call) -> bytes:
         """GetSubscription."""
-        names.check(request.subscription, "subscriptions")
+        self._profile.check_name(request.subscription, "subscriptions")
         return serialized(self._resource(self._broker.get_subscription(request.subscription)))
 
-    async def list_subscriptions(self, request: Any, _call: UnaryCall) -> bytes:
+    async def list_subscriptions(self, request: Any, _call: Call) -> bytes:
         """ListSubscriptions of a project, by name."""
-        names.check_project(request.project)
+        self._profile.check_project(request.project)
         prefix = f"{request.project}/subscriptions/"
         infos = [info for info in self._broker.list_subscriptions() if info.name.startswith(prefix)]
         part, token = page([info.name for info in infos], request.page_size, request.page_token)
         resources = [self._resource(info) for info in infos[part]]
         return serialized(proto.ListSubscriptionsResponse(subscriptions=resources, next_page_token=token))
 
-    async def delete_subscription(self, request: Any, _call: UnaryCall) -> bytes:
+    async def delete_subscription(self, request: Any, _call: Call) -> bytes:
         """DeleteSubscription: backlog and leases go, open streams end (1.5.14)."""
-        names.check(request.subscription, "subscriptions")
+        self._profile.check_name(request.subscription, "subscriptions")
         await self._broker.delete_subscription(request.subscription)
+        await iam.forget(self._broker, request.subscription)
         return b""
+
+    async def update_subscription(self, request: Any, _call: Call) -> bytes:
+        """UpdateSubscription: what the mask names, all or nothing (1.5.11-1.5.13)."""
+        name: str = request.subscription.name
+        self._profile.check_name(name, "subscriptions")
+        info = self._broker.get_subscription(name)
+        current = self._resource(info)
+        wanted = masks.merged(current, request.subscription, request.update_mask, subscriptions.IMMUTABLE)
+        return serialized(self._resource(await self._updated(info, wanted)))
+
+    async def modify_push_config(self, request: Any, _call: Call) -> bytes:
+        """ModifyPushConfig: with an empty one messages are pulled (1.5.16)."""
+        self._profile.check_name(request.subscription, "subscriptions")
+        info = self._broker.get_subscription(request.subscription)
+        wanted = self._resource(info)
+        wanted.push_config.CopyFrom(request.push_config)
+        await self._updated(info, wanted)
+        return b""
+
+    def _updated(self, info: SubscriptionInfo, wanted: Any) -> Reply[SubscriptionInfo]:
+        """Nothing is awaited between reading `info` and this, so no other call comes in between."""
+        settings = subscriptions.settings(wanted, self._profile, info.settings)
+        if settings.dead_letter_policy != info.settings.dead_letter_policy:
+            self._check_dead_letter_topic(settings)
+        return self._broker.update_subscription(info.name, settings)
+
+    def _check_dead_letter_topic(self, settings: SubscriptionSettings) -> None:
+        policy = settings.dead_letter_policy
+        if policy is not None and policy.topic is not None:
+            self._broker.get_topic(policy.topic)
 
     def _resource(self, info: SubscriptionInfo) -> Any:
         retention_ns = 0
-        if not info.detached:
+        if not info.topic_deleted:
             with contextlib.suppress(TopicNotFound):  # deleted just now
                 retention_ns = self._broker.get_topic(info.topic).settings.message_retention_ns
         return subscriptions.resource(info, retention_ns)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def pull(self, request: Any, call: UnaryCall) -> bytes:
+    async def pull(self, request: Any, call: Call) -> bytes:
         """Pull: what there is, up to the maximum; where there is nothing, the first that comes within the wait
         (1.6.1)."""
         name: str = request.subscription
-        names.check(name, "subscriptions")
+        self._profile.check_name(name, "subscriptions")
         if request.max_messages <= 0:
             raise InvalidArgument("You have passed an invalid argument to the service (argument=max_messages).")
         wanted = min(request.max_messages, PULL_MESSAGES_MAX)
@@ -133,7 +169,7 @@ class Subscriber:
             entries.append(entry)
         return b"".join(entries)
 
-    async def acknowledge(self, request: Any, call: UnaryCall) -> bytes:
+    async def acknowledge(self, request: Any, call: Call) -> bytes:
         """Acknowledge. Stale ids are ignored, save under exactly-once delivery (1.6.3, 1.8.2)."""
         name, ack_ids = self._ack_ids(request, call)
         stale = await self._broker.acknowledge(name, ack_ids)
@@ -143,7 +179,7 @@ class Subscriber:
         self._tell_stale(name, stale)
         return b""
 
-    async def modify_ack_deadline(self, request: Any, call: UnaryCall) -> bytes:
+    async def modify_ack_deadline(self, request: Any, call: Call) -> bytes:
         """ModifyAckDeadline: from now on; 0 gives the messages back (1.6.4)."""
         name, ack_ids = self._ack_ids(request, call)
         seconds: int = request.ack_deadline_seconds
@@ -152,9 +188,9 @@ class Subscriber:
         self._tell_stale(name, await settle_deadline(self._broker, self._feeds.get(name), reply, ack_ids, seconds))
         return b""
 
-    def _ack_ids(self, request: Any, call: UnaryCall) -> tuple[str, list[str]]:
+    def _ack_ids(self, request: Any, call: Call) -> tuple[str, list[str]]:
         name: str = request.subscription
-        names.check(name, "subscriptions")
+        self._profile.check_name(name, "subscriptions")
         check_request_bytes(call.request_bytes, ACKNOWLEDGE_REQUEST_BYTES_MAX)
         ack_ids = list(request.ack_ids)
         if not ack_ids:

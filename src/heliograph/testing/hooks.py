@@ -1,0 +1,107 @@
+"""Everything that a test may do to a running server, in one object: the server asks it before each call, and the
+admin routes and `Server` use it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from heliograph.broker.broker import QUEUE_PREFIX, LocalBroker
+from heliograph.errors import NotFound
+from heliograph.server.routing import Route
+from heliograph.store.memory import MemoryStore
+from heliograph.store.protocol import Store
+from heliograph.testing import admin
+from heliograph.testing.clock import MovableClock, SteppingClock
+from heliograph.testing.faults import Faults
+from heliograph.testing.ledger import Ledger, PublishedMessage, recording
+
+
+class TestHooks:
+    """See the module.
+
+    Args:
+        clock: the broker's time; None = the machine's, which can be moved on.
+        serves_admin: whether the server has the routes of `testing/admin.py`.
+    """
+
+    __test__ = False  # its name notwithstanding, nothing for pytest to collect
+
+    def __init__(self, clock: MovableClock | None = None, *, serves_admin: bool = False) -> None:
+        self.clock: MovableClock = clock or SteppingClock()
+        self.faults = Faults()
+        self._ledger = Ledger()
+        self._serves_admin = serves_admin
+        self._broker: LocalBroker | None = None
+
+    def open_broker(self, store: Store | None = None, *, memory_budget_bytes: int | None = None) -> LocalBroker:
+        """A broker that these hooks see into.
+
+        Args:
+            store: where it keeps things; None = memory.
+            memory_budget_bytes: see `LocalBroker`.
+
+        Raises:
+            StoreRefused: see `LocalBroker`.
+        """
+        inner = MemoryStore() if store is None else store
+        self._broker = LocalBroker(recording(inner, self._ledger), self.clock, memory_budget_bytes=memory_budget_bytes)
+        return self._broker
+
+    @property
+    def broker(self) -> LocalBroker:
+        """The one that was opened."""
+        assert self._broker is not None, "open_broker comes first"
+        return self._broker
+
+    # ── what the server asks (`server.hooks.Hooks`) ─────────────────────────────────────────────────────────────────
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """See `server.hooks.Hooks`."""
+        return admin.routes(self) if self._serves_admin else ()
+
+    def serves(self, methods: Collection[str]) -> None:
+        """See `server.hooks.Hooks`."""
+        self.faults.serves(methods)
+
+    def before(self, method: str) -> None:
+        """See `server.hooks.Hooks`."""
+        self.faults.before(method)
+
+    # ── what a test does ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass at once: leases end, backoffs pass, retention drops what it must. Not for the event loop's
+        thread.
+
+        Raises:
+            ValueError: negative.
+        """
+        self.clock.advance(seconds)
+
+    def fail(self, method: str, code: Any, *, times: int | None = 1, message: str = "") -> None:
+        """See `Faults.fail`."""
+        self.faults.fail(method, code, times=times, message=message)
+
+    def messages(self, topic: str | None = None) -> list[PublishedMessage]:
+        """See `Ledger.messages`."""
+        return self._ledger.messages(topic)
+
+    def clear(self) -> None:
+        """Everything goes: topics, subscriptions, queues and what else the broker keeps, orders to fail, the list of
+        published messages. Streams on what is gone end with NOT_FOUND. The clock stays where it is. Not for the event
+        loop's thread."""
+        self.faults.clear()
+        broker = self.broker
+        for subscription in broker.list_subscriptions():
+            with contextlib.suppress(NotFound):  # deleted meanwhile, by whoever else uses the server
+                if subscription.name.startswith(QUEUE_PREFIX):
+                    broker.delete_queue(subscription.name.removeprefix(QUEUE_PREFIX)).result()
+                else:
+                    broker.delete_subscription(subscription.name).result()
+        for topic in broker.list_topics():
+            with contextlib.suppress(NotFound):
+                broker.delete_topic(topic.name).result()
+        self._ledger.clear()
