@@ -91,10 +91,9 @@ class DocumentDeleted(_Fact, frozen=True):
 
 
 class MessagesPublished(_Fact, frozen=True):
-    """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, and leaves out those
-    that were trimmed meanwhile: a recovered fact tells by `first_sequence` and `last_sequence` what was published.
-    Before it was stored they may be 0. `matched`: by number of each subscription with a filter, which of the messages
-    it takes; one that is not mentioned takes none."""
+    """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, which refers to them
+    by `first_sequence` and `last_sequence`; before it was stored these may be 0. `matched`: by number of each
+    subscription with a filter, which of the messages it takes; one that is not mentioned takes none."""
 
     topic: str
     topic_number: int

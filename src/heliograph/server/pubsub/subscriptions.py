@@ -12,16 +12,16 @@ import msgspec
 
 from heliograph.broker.protocol import SubscriptionInfo
 from heliograph.engine.dead_letter import DeadLetterPolicy
+from heliograph.engine.filters import parse_filter
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SUBSCRIPTION_DEFAULTS, SubscriptionSettings
-from heliograph.errors import InvalidArgument, Unimplemented
+from heliograph.errors import InvalidArgument
 from heliograph.server.pubsub import durations, exports, names, proto, push_config, transforms
 from heliograph.server.pubsub.durations import SECOND_NS
 from heliograph.server.pubsub.limits import (
     BACKOFF_SECONDS,
     DAY_SECONDS,
     EXPIRATION_SECONDS_MIN,
-    FILTER_BYTES_MAX,
     MAX_DELIVERY_ATTEMPTS,
     RETENTION_SECONDS,
     check_between,
@@ -38,6 +38,9 @@ MAXIMUM_BACKOFF_SECONDS_DEFAULT = 600
 
 NOT_KEPT = ("tags", "detached", "topic_message_retention_duration", "analytics_hub_subscription_info")
 """Fields that are input only, or the service's to say."""
+
+IMMUTABLE = ("name", "topic", "state", "enable_message_ordering", "filter", *NOT_KEPT)
+"""Fields that no update changes (1.5.12)."""
 
 _ACTIVE = proto.Subscription.State.Value("ACTIVE")
 
@@ -63,7 +66,7 @@ def settings(
     check_labels(kept.labels)
     transforms.check(kept.message_transforms)
     if kept.filter and kept.filter != base.filter:
-        _check_filter(kept.filter)
+        parse_filter(kept.filter)
     for field in NOT_KEPT:
         kept.ClearField(field)
     kept.state = _ACTIVE
@@ -77,6 +80,7 @@ def settings(
         message_retention_ns=durations.nanoseconds(kept.message_retention_duration),
         retain_acked_messages=kept.retain_acked_messages,
         filter=kept.filter,
+        expires_after_ns=durations.nanoseconds(kept.expiration_policy.ttl),
         labels=dict(kept.labels),
         resource=kept.SerializeToString(deterministic=True),
     )
@@ -93,6 +97,7 @@ def resource(info: SubscriptionInfo, topic_retention_ns: int = 0) -> Any:
     subscription = proto.Subscription.FromString(kept) if kept else _made_elsewhere(info.settings)
     subscription.name = info.name
     subscription.topic = names.DELETED_TOPIC if info.topic_deleted else info.topic
+    subscription.detached = info.detached
     if topic_retention_ns:
         durations.put(subscription.topic_message_retention_duration, topic_retention_ns)
     return subscription
@@ -111,6 +116,8 @@ def _made_elsewhere(settings: SubscriptionSettings) -> Any:
     )
     subscription.push_config.SetInParent()
     subscription.expiration_policy.SetInParent()
+    if settings.expires_after_ns:
+        durations.put(subscription.expiration_policy.ttl, settings.expires_after_ns)
     if settings.message_retention_ns:
         durations.put(subscription.message_retention_duration, settings.message_retention_ns)
     if settings.retry_policy is not None:
@@ -159,12 +166,6 @@ def _normalise_times(kept: Any, profile: Profile) -> None:
     durations.check_between("message retention duration", retention_ns, RETENTION_SECONDS, "10m and 744h")
     if expires and ttl_ns < retention_ns:
         raise InvalidArgument("The expiration policy ttl must not be shorter than the message retention duration.")
-
-
-def _check_filter(expression: str) -> None:
-    if len(expression.encode()) > FILTER_BYTES_MAX:
-        raise InvalidArgument(f"The filter is longer than {FILTER_BYTES_MAX} bytes.")
-    raise Unimplemented("Subscription filters are not available in this version.")
 
 
 def _retry_policy(kept: Any) -> RetryPolicy | None:
