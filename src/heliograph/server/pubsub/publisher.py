@@ -8,7 +8,7 @@ from typing import Any
 from heliograph.broker.protocol import Broker
 from heliograph.errors import AlreadyExists, InvalidArgument
 from heliograph.server.call import Call
-from heliograph.server.pubsub import iam, masks, proto, topics
+from heliograph.server.pubsub import iam, masks, names, proto, topics
 from heliograph.server.pubsub.limits import (
     PUBLISH_MESSAGES_MAX,
     PUBLISH_PAYLOAD_BYTES_MAX,
@@ -18,6 +18,7 @@ from heliograph.server.pubsub.limits import (
 )
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
+from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.texts import exists
 from heliograph.wire.pubsub import draft, publish_response
 
@@ -33,13 +34,16 @@ class Publisher:
     def __init__(self, broker: Broker, profile: Profile = STRICT) -> None:
         self._broker = broker
         self._profile = profile
+        topics_of = in_project(lambda: [info.name for info in broker.list_topics()], "topics")
+        self._topics = Quota("topics", profile.topics_max, topics_of)
 
     async def create_topic(self, request: Any, _call: Call) -> bytes:
         """CreateTopic: the topic as stored; a second time AlreadyExists, even with the same fields (1.3.1)."""
         self._profile.check_new_name(request.name, "topics")
         settings = topics.settings(request)
         try:
-            info = await self._broker.create_topic(request.name, settings)
+            with self._topics.room(names.project(request.name)):
+                info = await self._broker.create_topic(request.name, settings)
         except AlreadyExists:
             raise exists(request.name) from None
         return serialized(topics.resource(info))

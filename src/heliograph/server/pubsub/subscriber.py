@@ -27,6 +27,7 @@ from heliograph.server.pubsub.limits import (
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import serialized
+from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.texts import exists, stale_ack_ids
 from heliograph.server.taking import give_back, take_or_wait
 from heliograph.server.waiting import Wait
@@ -55,6 +56,11 @@ class Subscriber:
         self._feeds = feeds
         self._encoder = encoder
         self._closing = closing
+        all_of = in_project(lambda: [info.name for info in broker.list_subscriptions()], "subscriptions")
+        self._of_project = Quota("subscriptions", profile.subscriptions_max, all_of)
+        self._of_topic = Quota(
+            "subscriptions", profile.topic_subscriptions_max, lambda topic: len(broker.list_subscriptions(topic))
+        )
 
     # ── the resource ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -67,7 +73,8 @@ class Subscriber:
         settings = subscriptions.settings(request, self._profile)
         self._check_dead_letter_topic(settings)
         try:
-            info = await self._broker.create_subscription(request.name, request.topic, settings)
+            with self._of_project.room(names.project(request.name)), self._of_topic.room(request.topic):
+                info = await self._broker.create_subscription(request.name, request.topic, settings)
         except AlreadyExists:
             raise exists(request.name) from None
         return serialized(self._resource(info))
