@@ -10,7 +10,7 @@ from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Draft
 from heliograph.errors import AlreadyExists, InvalidArgument
 from heliograph.server.call import Call
-from heliograph.server.pubsub import iam, masks, names, proto, topics
+from heliograph.server.pubsub import masks, names, policies, proto, topics
 from heliograph.server.pubsub.limits import (
     PUBLISH_MESSAGES_MAX,
     PUBLISH_PAYLOAD_BYTES_MAX,
@@ -94,7 +94,7 @@ class Publisher:
         """DeleteTopic: its subscriptions stay and keep their backlog (1.3.5)."""
         self._profile.check_name(request.topic, "topics")
         await self._broker.delete_topic(request.topic)
-        await iam.forget(self._broker, request.topic)
+        await policies.forget(self._broker, request.topic)
         return b""
 
     async def detach_subscription(self, request: Any, _call: Call) -> bytes:

@@ -14,7 +14,7 @@ from heliograph.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from heliograph.server.call import Call
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
-from heliograph.server.pubsub import iam, masks, names, proto, subscriptions
+from heliograph.server.pubsub import masks, names, policies, proto, subscriptions
 from heliograph.server.pubsub.limits import (
     ACKNOWLEDGE_REQUEST_BYTES_MAX,
     PULL_BYTES,
@@ -97,7 +97,7 @@ class Subscriber:
         """DeleteSubscription: backlog and leases go, open streams end (1.5.14)."""
         self._profile.check_name(request.subscription, "subscriptions")
         await self._broker.delete_subscription(request.subscription)
-        await iam.forget(self._broker, request.subscription)
+        await policies.forget(self._broker, request.subscription)
         return b""
 
     async def update_subscription(self, request: Any, _call: Call) -> bytes:
