@@ -31,6 +31,8 @@ from heliograph.server.http import BODY_BYTES_MAX, answer, answer_error, check_o
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
+from heliograph.server.push.routes import push_routes
+from heliograph.server.push.service import Pushing
 from heliograph.server.queue_commands import QueueCommands
 from heliograph.server.queue_socket import QueueSocket
 from heliograph.server.queues import queue_routes
@@ -109,11 +111,13 @@ class Application:
         feeds = Feeds(broker)
         commands = QueueCommands(broker, feeds, closing)
         self._queue_socket = QueueSocket(broker, feeds, closing, commands)
-        methods = pubsub_methods(broker, feeds, closing, profile)
+        self.pushing = Pushing(broker)
+        methods = pubsub_methods(broker, feeds, closing, profile, subscription_changed=self.pushing.look)
         if hooks is not None:
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
         routes += queue_routes(commands)
+        routes += push_routes(self.pushing)
         routes += RestDoor(bindings, methods, translate).routes()
         routes.append(openapi_route(bindings, methods, health.heliograph_version()))
         self._routes = RouteTable(routes)
@@ -255,7 +259,8 @@ async def _serve_on(
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()
-    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT, hooks), config)
+    application = Application(broker, closing, LENIENT if options.lenient else STRICT, hooks)
+    server = Server(application, config)
     loop = asyncio.get_running_loop()
 
     def begin() -> None:
@@ -271,6 +276,7 @@ async def _serve_on(
         try:
             await server.wait_started()
             host, port = listener.getsockname()[:2]
+            application.pushing.start()
             if options.announce:
                 print(f"Server started, listening on {port}", flush=True)
             if on_started is not None:
@@ -279,6 +285,7 @@ async def _serve_on(
         finally:
             begin()
             await asyncio.gather(serving, return_exceptions=True)
+            await application.pushing.close()
 
 
 def _silence_banner() -> None:
