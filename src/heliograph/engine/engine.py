@@ -101,6 +101,7 @@ class Engine(State):
 
     def tick(self, now_ns: int) -> None:
         """Let happen what is due: leases end, delays pass, messages expire. Every operation does it first."""
+        self.now_ns = now_ns
         timers = self._timers
         while timers and timers[0][0] <= now_ns:
             instant, number = heappop(timers)

@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from heliograph.engine.facts import Fact, MessagesPublished
+from heliograph.engine.facts import CheckpointBegun, Fact, MessagesPublished
 from heliograph.engine.message import Message
 
 GROUP_BYTES_MAX = 32 * 1024 * 1024  # a group ends when it is larger: bounds memory and the length of a commit
 SHARED_BATCH_MESSAGES_MAX = 32  # a larger batch has its own row
 SHARED_BATCH_BYTES_MAX = 64 * 1024  # of payload; a larger batch has its own row
 SHARED_ROW_MESSAGES_MAX = 256  # a shared row takes no more
+
+CHECKPOINT_MARK = CheckpointBegun.__name__.encode()  # among the first bytes of a checkpoint's body, and of no other
 
 _encoder = msgspec.msgpack.Encoder()
 _facts_decoder = msgspec.msgpack.Decoder(list[Fact])
@@ -91,7 +93,7 @@ def groups(appends: Sequence[Append], trims: dict[int, int]) -> Iterator[Group]:
         for fact in append.facts:
             if type(fact) is MessagesPublished and fact.messages:
                 size_bytes += _take_messages(fact, shared, rows)
-                fact = _reference(fact)
+                fact = without_messages(fact)
             facts.append(fact)
         if size_bytes > GROUP_BYTES_MAX:
             yield _group(facts, shared, rows, {})
@@ -119,6 +121,15 @@ def decode_messages(first_sequence: int, last_sequence: int, checksum: int, body
     if len(messages) != last_sequence - first_sequence + 1 or messages[0].sequence != first_sequence:
         raise Damaged("it has other messages than it says")
     return messages
+
+
+def instant_of(facts: Sequence[Fact]) -> int | None:
+    """When the first of these facts happened, of those that tell."""
+    for fact in facts:
+        details = getattr(fact, "details", None)
+        if details is not None:
+            return int(details.at_ns)
+    return None
 
 
 def trim_checksum(topic_number: int, up_to: int) -> int:
@@ -167,9 +178,12 @@ def _message_row(topic_number: int, messages: list[Message]) -> MessageRow:
     return MessageRow(topic_number, messages[0].sequence, messages[-1].sequence, newest, zlib.crc32(body), body)
 
 
-def _reference(fact: MessagesPublished) -> MessagesPublished:
+def without_messages(fact: MessagesPublished) -> MessagesPublished:
+    """The fact, which has messages, as the journal has it."""
     messages = fact.messages
-    return MessagesPublished(fact.topic, fact.topic_number, [], messages[0].sequence, messages[-1].sequence)
+    return msgspec.structs.replace(
+        fact, messages=[], first_sequence=messages[0].sequence, last_sequence=messages[-1].sequence
+    )
 
 
 def _group(facts: list[Fact], shared: dict[int, list[Message]], rows: list[MessageRow], trims: dict[int, int]) -> Group:
