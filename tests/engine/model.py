@@ -141,10 +141,9 @@ class Model:
 
     def delete_topic(self, name: str, clears_backlog: bool, now_ns: int) -> None:
         self.tick(now_ns)
-        for subscription in self._topic(name).subscriptions:
+        for subscription in self._topic(name).subscriptions if clears_backlog else []:
             subscription.detached = True
-            if clears_backlog:
-                subscription.held, subscription.dead = [], []
+            subscription.held, subscription.dead = [], []
         del self.topics[name]
 
     def create_subscription(self, name: str, topic: str, settings: SubscriptionSettings) -> None:

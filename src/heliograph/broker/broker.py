@@ -15,33 +15,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar, get_args
 
+from heliograph.broker.administration import QUEUE_PREFIX, Administration
 from heliograph.broker.clock import Clock, SystemClock
 from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES, Housekeeping
-from heliograph.broker.protocol import Health, SubscriptionInfo, TopicInfo, Watch
+from heliograph.broker.protocol import Health, Watch
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.facts import Fact
 from heliograph.engine.failure import Settled
-from heliograph.engine.limits import check_settings
 from heliograph.engine.message import Delivery, Draft, Message
-from heliograph.engine.settings import (
-    SUBSCRIPTION_DEFAULTS,
-    TOPIC_DEFAULTS,
-    SubscriptionSettings,
-    TopicSettings,
-)
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
-from heliograph.engine.topic import Topic
 from heliograph.errors import (
     FailedPrecondition,
     HeliographError,
     InvalidAckId,
     InvalidArgument,
-    QueueExists,
-    QueueNotFound,
     SubscriptionNotFound,
     Unavailable,
 )
@@ -50,8 +41,6 @@ from heliograph.store.protocol import COMMITTED, Commit, Durability, Store
 from heliograph.store.sqlite import SqliteStore
 
 _log = logging.getLogger("heliograph")
-
-QUEUE_PREFIX = "queues/"
 
 EVENTS_BYTES_MAX = 256 * 1024 * 1024
 """How much a file keeps of its event log; the oldest part goes first."""
@@ -65,7 +54,7 @@ FORWARDING_SECONDS_MAX = 5.0
 T = TypeVar("T")
 
 
-class LocalBroker:
+class LocalBroker(Administration):
     """A broker in this process; see `heliograph.broker.protocol.Broker` for its operations.
 
     Args:
@@ -231,8 +220,8 @@ class LocalBroker:
             if subscription is None or sequence not in subscription.dead:
                 continue
             policy = subscription.settings.dead_letter_policy
-            assert policy is not None
-            assert policy.topic is not None
+            if policy is None or policy.topic is None:
+                continue  # it was updated meanwhile, and keeps them
             if policy.topic not in engine.topics:
                 if policy.topic not in self._homeless:
                     self._homeless.add(policy.topic)
@@ -282,92 +271,6 @@ class LocalBroker:
             policy = subscription.settings.dead_letter_policy
             if policy is not None and policy.topic == name:
                 self._engine.forwards += [(subscription.name, sequence) for sequence in subscription.dead]
-
-    # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def create_topic(self, name: str, settings: TopicSettings = TOPIC_DEFAULTS) -> Reply[TopicInfo]:
-        with self._lock:
-            info = _topic_info(self._engine.create_topic(name, settings, self._now_ns()))
-            self._topic_exists_now(name)
-            commit, woken = self._finish_operation()
-        wake(woken)
-        return Reply(info, commit)
-
-    def get_topic(self, name: str) -> TopicInfo:
-        with self._lock:
-            return _topic_info(self._engine.topic(name))
-
-    def list_topics(self) -> list[TopicInfo]:
-        with self._lock:
-            return [_topic_info(topic) for _, topic in sorted(self._engine.topics.items())]
-
-    def delete_topic(self, name: str, *, clears_backlog: bool = False) -> Reply[None]:
-        with self._lock:
-            self._engine.delete_topic(name, clears_backlog=clears_backlog, now_ns=self._now_ns())
-            commit, woken = self._finish_operation()
-        wake(woken)
-        return Reply(None, commit)
-
-    # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def create_subscription(
-        self, name: str, topic: str, settings: SubscriptionSettings = SUBSCRIPTION_DEFAULTS
-    ) -> Reply[SubscriptionInfo]:
-        with self._lock:
-            info = _subscription_info(self._engine.create_subscription(name, topic, settings, self._now_ns()))
-            commit, woken = self._finish_operation()
-        wake(woken)
-        return Reply(info, commit)
-
-    def get_subscription(self, name: str) -> SubscriptionInfo:
-        with self._lock:
-            return _subscription_info(self._engine.subscription(name))
-
-    def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
-        with self._lock:
-            subscriptions = self._engine.subscriptions if topic is None else self._engine.topic(topic).subscriptions
-            return [_subscription_info(subscription) for _, subscription in sorted(subscriptions.items())]
-
-    def delete_subscription(self, name: str) -> Reply[None]:
-        with self._lock:
-            self._now_ns()
-            self._engine.delete_subscription(name)
-            commit, woken = self._finish_operation()
-        wake(woken)
-        return Reply(None, commit)
-
-    # ── work queues: a topic and a subscription of one name ─────────────────────────────────────────────────────────
-
-    def create_queue(self, name: str, settings: SubscriptionSettings) -> Reply[SubscriptionInfo]:
-        resource = QUEUE_PREFIX + name
-        with self._lock:
-            now_ns = self._now_ns()
-            existing = self._engine.subscriptions.get(resource)
-            if existing is not None:
-                if existing.settings != settings:
-                    raise QueueExists(f"Queue already exists with other settings: {name}")
-                commit, woken = self._finish_operation()
-                return Reply(_subscription_info(existing), commit)
-            check_settings(settings)  # before the topic is there: all or nothing
-            self._engine.create_topic(resource, TopicSettings(), now_ns)
-            info = _subscription_info(self._engine.create_subscription(resource, resource, settings, now_ns))
-            self._topic_exists_now(resource)
-            commit, woken = self._finish_operation()
-        wake(woken)
-        return Reply(info, commit)
-
-    def delete_queue(self, name: str) -> Reply[None]:
-        resource = QUEUE_PREFIX + name
-        with self._lock:
-            now_ns = self._now_ns()
-            if resource not in self._engine.subscriptions:
-                raise QueueNotFound(name)
-            self._engine.delete_subscription(resource)
-            if resource in self._engine.topics:
-                self._engine.delete_topic(resource, clears_backlog=True, now_ns=now_ns)
-            commit, woken = self._finish_operation()
-        wake(woken)
-        return Reply(None, commit)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -578,21 +481,6 @@ class LocalBroker:
 def _check_path(data_dir: object) -> None:
     if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
         raise InvalidArgument(f"data_dir must be the path of a directory, not {data_dir!r}")
-
-
-def _topic_info(topic: Topic) -> TopicInfo:
-    return TopicInfo(topic.name, topic.number, topic.settings, topic.created_ns, topic.log.next_sequence)
-
-
-def _subscription_info(subscription: Subscription) -> SubscriptionInfo:
-    return SubscriptionInfo(
-        subscription.name,
-        subscription.number,
-        subscription.topic.name,
-        subscription.settings,
-        subscription.created_ns,
-        subscription.detached,
-    )
 
 
 __all__ = ["QUEUE_PREFIX", "LocalBroker"]

@@ -27,7 +27,9 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):
-    """A subscription as the broker knows it. `topic` keeps its name when `detached`."""
+    """A subscription as the broker knows it. `topic` keeps its name when the topic is deleted (`topic_deleted`); what
+    waits is still delivered then. A `detached` one has nothing, and refuses pulls: by `detach_subscription`, or because
+    its topic was deleted together with the backlog."""
 
     name: str
     number: int
@@ -35,6 +37,20 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     settings: SubscriptionSettings
     created_ns: int
     detached: bool
+    topic_deleted: bool = False
+
+
+class SnapshotInfo(msgspec.Struct, frozen=True):
+    """A snapshot as the broker knows it: what a subscription of `topic` had not acknowledged, until `expires_ns`.
+    `topic` keeps its name when the topic is deleted (`topic_deleted`); `labels` and `resource` are the caller's."""
+
+    name: str
+    topic: str
+    created_ns: int
+    expires_ns: int
+    labels: dict[str, str]
+    resource: bytes
+    topic_deleted: bool = False
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -74,9 +90,13 @@ class Broker(Protocol):
     def list_topics(self) -> list[TopicInfo]:
         """All topics, by name."""
 
+    def update_topic(self, name: str, settings: TopicSettings) -> Reply[TopicInfo]:
+        """All its settings are these from now on; who merges masks is the door. Raises: TopicNotFound,
+        InvalidArgument."""
+
     def delete_topic(self, name: str, *, clears_backlog: bool = False) -> Reply[None]:
-        """Its subscriptions stay, detached; with `clears_backlog` their messages go (design §5).
-        Raises: TopicNotFound."""
+        """Its subscriptions stay, and go on delivering what they have; with `clears_backlog` they are detached, and
+        their messages go (design §5). Raises: TopicNotFound."""
 
     def create_subscription(
         self, name: str, topic: str, settings: SubscriptionSettings = ...
@@ -88,6 +108,15 @@ class Broker(Protocol):
 
     def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """All subscriptions, or those attached to `topic`, by name. Raises: TopicNotFound."""
+
+    def update_subscription(self, name: str, settings: SubscriptionSettings) -> Reply[SubscriptionInfo]:
+        """All its settings are these for what happens from now on: new leases, the next failures, the next look at
+        retention. Raises: SubscriptionNotFound, InvalidArgument (also where `enable_message_ordering`, `filter` or
+        `prioritised` would change; then nothing does: pubsub-protocol.md 1.5.11, 1.5.12)."""
+
+    def detach_subscription(self, name: str) -> Reply[None]:
+        """It leaves its topic, its messages go, and it refuses pulls from now on (pubsub-protocol.md 1.5.15).
+        Raises: SubscriptionNotFound."""
 
     def delete_subscription(self, name: str) -> Reply[None]:
         """Its messages and leases go. Raises: SubscriptionNotFound."""
@@ -116,7 +145,7 @@ class Broker(Protocol):
         """Lease up to `max_messages`, at once, perhaps none. The first may be larger than `max_bytes` (0 = no bound),
         unless `oversized_first` is False; `ack_deadline_ns` 0 = the subscription's. A `consumer` is bound by the
         subscription's prefetch.
-        Raises: SubscriptionNotFound, InvalidArgument."""
+        Raises: SubscriptionNotFound, SubscriptionDetached, InvalidArgument."""
 
     def watch(self, subscription: str, callback: Callable[[], None]) -> Watch:
         """Call `callback()` whenever the subscription may have messages to pull, or is deleted or detached; also once
@@ -178,6 +207,52 @@ class Broker(Protocol):
 
     def peek(self, subscription: str, count: int) -> list[Message]:
         """What would be delivered next, without a lease. Raises: SubscriptionNotFound."""
+
+    def seek_to_time(self, subscription: str, instant_ns: int) -> Reply[None]:
+        """What was published before `instant_ns` is acknowledged, and what was published from then on is not, as far
+        as it is still kept: acknowledged messages where the topic has a retention, or the subscription retains them.
+        Its leases are void, and the old ack ids stale (pubsub-protocol.md 1.11.2, 1.11.6).
+        Raises: SubscriptionNotFound, SubscriptionDetached, InvalidArgument, Unavailable (the store cannot be read)."""
+
+    def seek_to_snapshot(self, subscription: str, snapshot: str) -> Reply[None]:
+        """Exactly what the snapshot has is not acknowledged, and everything published since it was made (1.11.3).
+        Raises: SubscriptionNotFound, SubscriptionDetached, SnapshotNotFound, FailedPrecondition (it is of another
+        topic), Unavailable."""
+
+    def create_snapshot(
+        self, name: str, subscription: str, *, expires_ns: int = 0, labels: dict[str, str] = ..., resource: bytes = b""
+    ) -> Reply[SnapshotInfo]:
+        """What the subscription has not acknowledged, to seek back to. It expires by itself at `expires_ns`; 0 = seven
+        days after its oldest message was published (1.11.4).
+        Raises: AlreadyExists, SubscriptionNotFound, SubscriptionDetached, InvalidArgument, FailedPrecondition (it would
+        expire within the hour)."""
+
+    def get_snapshot(self, name: str) -> SnapshotInfo:
+        """Raises: SnapshotNotFound."""
+
+    def list_snapshots(self, topic: str | None = None) -> list[SnapshotInfo]:
+        """All snapshots, or those of `topic`, by name. Raises: TopicNotFound."""
+
+    def update_snapshot(
+        self, name: str, *, expires_ns: int, labels: dict[str, str], resource: bytes
+    ) -> Reply[SnapshotInfo]:
+        """In place of what it had. Raises: SnapshotNotFound, InvalidArgument (it would have expired already)."""
+
+    def delete_snapshot(self, name: str) -> Reply[None]:
+        """Raises: SnapshotNotFound."""
+
+    def put_document(self, collection: str, name: str, value: bytes) -> Reply[None]:
+        """Keep something durably for a door, opaque here, in place of an earlier one of the name; such as "iam"
+        policies. Raises: InvalidArgument (a name that is no text)."""
+
+    def get_document(self, collection: str, name: str) -> bytes | None:
+        """What was put there; None = nothing."""
+
+    def list_documents(self, collection: str) -> list[tuple[str, bytes]]:
+        """The names and values of a collection, by name."""
+
+    def delete_document(self, collection: str, name: str) -> Reply[None]:
+        """It is gone; one that was not there is no error."""
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
         """(first, last) durable sequence of the topic's log that can be read; `last` is `first` - 1 when none can.

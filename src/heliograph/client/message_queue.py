@@ -19,7 +19,7 @@ from heliograph.client.options import SubscriptionOptions, options_of, settings_
 from heliograph.client.timestamp import DatetimeWithNanoseconds
 from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX
 from heliograph.engine.statistics import Statistics
-from heliograph.errors import InvalidAckId, InvalidArgument, NotFound
+from heliograph.errors import InvalidAckId, InvalidArgument, NotFound, SubscriptionDetached
 
 
 class MessageQueue:
@@ -253,13 +253,16 @@ class MessageQueue:
             count_of(max_bytes, "max_bytes", maximum=BYTES_MAX)
         if ack_deadline is not None:
             stream_ack_deadline(ack_deadline)
-        reply = self._broker.pull(
-            subscription_name,
-            max_messages,
-            max_bytes=max_bytes or 0,
-            ack_deadline_ns=nanoseconds(ack_deadline or 0),
-            oversized_first=oversized_first,
-        )
+        try:
+            reply = self._broker.pull(
+                subscription_name,
+                max_messages,
+                max_bytes=max_bytes or 0,
+                ack_deadline_ns=nanoseconds(ack_deadline or 0),
+                oversized_first=oversized_first,
+            )
+        except SubscriptionDetached:  # it is registered still, and has nothing (BR-012)
+            reply = Reply([])
         messages = [InternalMessage.of(delivery) for delivery in reply.provisional]
         return reply.with_value(messages).result() if wait else reply.with_value(messages)
 

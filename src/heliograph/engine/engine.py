@@ -11,18 +11,17 @@ No I/O, clock, randomness, threads or logging here; the broker puts a lock aroun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import islice
+from collections.abc import Sequence
 
 from heliograph.engine import facts as f
+from heliograph.engine.administration import Administration
 from heliograph.engine.capacity import fitting, has_room_again, within
-from heliograph.engine.dead_letter import DeadLetter, DeadLetterReason
+from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.deduplication import place_once
 from heliograph.engine.facts import ReturnCause
-from heliograph.engine.failure import Settled, facts_of_failure
+from heliograph.engine.failure import Settled
 from heliograph.engine.leases import make_ack_ids, parse_ack_ids
-from heliograph.engine.limits import check_ack_deadline, check_drafts, check_settings, check_text
+from heliograph.engine.limits import check_ack_deadline, check_drafts, check_text
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
@@ -33,33 +32,16 @@ from heliograph.engine.message import (
     size_bytes,
     split_message_id,
 )
-from heliograph.engine.retention import (
-    PURGED_PER_FACT_MAX,
-    SWEEP_MESSAGES,
-    SWEEP_NS,
-    TrimPoint,
-    past_retention,
-    trim_point,
-)
-from heliograph.engine.settings import SubscriptionSettings, TopicSettings
-from heliograph.engine.state import State
+from heliograph.engine.retention import SWEEP_NS
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
-from heliograph.errors import (
-    AlreadyExists,
-    HeliographError,
-    InvalidAckId,
-    MessageNotFound,
-    QueueFull,
-)
-
-# When a message that the store cannot read is due again.
-READ_AGAIN_NS = 1_000_000_000
+from heliograph.errors import InvalidAckId, MessageNotFound, QueueFull, SubscriptionDetached
 
 
-class Engine(State):
-    """Topics, subscriptions and their messages.
+class Engine(Administration):
+    """Topics, subscriptions and their messages: here publishing, delivering and settling, what else there is in the
+    modules of its base classes.
 
     After each call the caller takes the facts (`take_facts`) to make them durable, `woken` to tell who waits,
     `forwards` to publish dead letters to their topics, `filled` to warn of, and `trims` for the store.
@@ -67,145 +49,6 @@ class Engine(State):
     Args:
         read_log: see `State`.
     """
-
-    def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
-        super().__init__(read_log)
-        self.filled: list[str] = []  # subscriptions that began to drop newcomers since the caller last looked
-        self.trims: list[TrimPoint] | None = None  # what the store need not keep any more; None = not looked at since
-        self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
-        self._sweep_ns = 0  # when retention is looked at next; 0 = nothing was ever published
-        self._published = 0  # messages since then
-        self._full: set[str] = set()  # subscriptions of which `filled` has told; see `capacity.has_room_again`
-
-    def recovered(self, now_ns: int) -> None:
-        """All facts are replayed: take up the work that time and dead letters left."""
-        self._restored.clear()
-        self.forwards.clear()  # the replayed facts tell of every dead letter that ever was
-        for subscription in self.subscriptions.values():
-            if subscription.is_eager:
-                subscription.load(subscription.topic.log.next_sequence)
-            self._schedule(subscription)
-            policy = subscription.settings.dead_letter_policy
-            if policy is not None and policy.topic is not None:
-                self.forwards += [(subscription.name, sequence) for sequence in subscription.dead]
-        self._sweep_ns = now_ns if self._number else 0
-        self.tick(now_ns)
-
-    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def next_deadline_ns(self) -> int | None:
-        """Call `tick` then, at the latest."""
-        if not self._timers:
-            return self._sweep_ns or None
-        return min(self._timers[0][0], self._sweep_ns) if self._sweep_ns else self._timers[0][0]
-
-    def tick(self, now_ns: int) -> None:
-        """Let happen what is due: leases end, delays pass, messages expire. Every operation does it first."""
-        self.now_ns = now_ns
-        timers = self._timers
-        while timers and timers[0][0] <= now_ns:
-            instant, number = heappop(timers)
-            subscription = self._by_number.get(number)
-            if subscription is not None and subscription.scheduled_ns == instant:
-                subscription.scheduled_ns = 0
-                if self._tick_subscription(subscription, now_ns):
-                    self._schedule(subscription)
-                else:
-                    subscription.scheduled_ns = now_ns + READ_AGAIN_NS
-                    heappush(timers, (subscription.scheduled_ns, number))
-        if 0 < self._sweep_ns <= now_ns or self._published >= SWEEP_MESSAGES:
-            self._sweep(now_ns)
-
-    def _sweep(self, now_ns: int) -> None:
-        """Waiting messages past their retention go, and the store learns what nobody needs any more."""
-        self._sweep_ns, self._published = now_ns + SWEEP_NS, 0
-        for subscription in list(self.subscriptions.values()):
-            old = self._past_retention(subscription, now_ns)
-            for start in range(0, len(old), PURGED_PER_FACT_MAX):
-                self._record(f.MessagesPurged(subscription.name, old[start : start + PURGED_PER_FACT_MAX]))
-            self._schedule(subscription)  # a key that goes on may bring a delay
-        self.trims = [trim_point(topic, now_ns) for topic in self.all_topics()]
-
-    def _past_retention(self, subscription: Subscription, now_ns: int) -> list[int]:
-        """None of messages that cannot be read: whoever pulls them is told, others are not held up."""
-        try:
-            sequences = past_retention(subscription, now_ns)
-            subscription.topic.log.fetch(sequences)
-        except HeliographError:
-            return []
-        return sequences
-
-    def _tick_subscription(self, subscription: Subscription, now_ns: int) -> bool:
-        """False if a message cannot be read now: others are not held up by it, and it is tried again later."""
-        ended, expired = subscription.leases.due(now_ns), list[int]()
-        try:
-            if ended:
-                self._fail(subscription, ended, ReturnCause.EXPIRED, now_ns)
-                ended = []
-            expired = subscription.expired(now_ns)
-            if expired:
-                subscription.topic.log.fetch(expired)
-                self._expire(subscription, expired, now_ns)
-                expired = []
-            if subscription.promote(now_ns):
-                self.woken.add(subscription.name)
-        except HeliographError:
-            if self.broken is not None:
-                raise
-            subscription.leases.requeue(ended)
-            subscription.requeue_expired(expired)
-            return False
-        return True
-
-    def _expire(self, subscription: Subscription, sequences: list[int], now_ns: int) -> None:
-        if subscription.settings.dead_letter_policy is None:
-            self._record(f.MessagesPurged(subscription.name, sequences))
-        else:
-            reason = DeadLetterReason.TTL_EXPIRED
-            self._record(f.MessagesDeadLettered(subscription.name, sequences, reason, now_ns, None))
-
-    def _schedule(self, subscription: Subscription) -> None:
-        deadline = subscription.next_deadline_ns()
-        if deadline is not None and (not subscription.scheduled_ns or deadline < subscription.scheduled_ns):
-            subscription.scheduled_ns = deadline
-            heappush(self._timers, (deadline, subscription.number))
-            if len(self._timers) > 2 * len(self._by_number) + 64:
-                # those of deadlines that moved are the majority
-                self._timers[:] = [(s.scheduled_ns, s.number) for s in self._by_number.values() if s.scheduled_ns]
-                heapify(self._timers)
-
-    # ── topics and subscriptions ────────────────────────────────────────────────────────────────────────────────────
-
-    def create_topic(self, name: str, settings: TopicSettings, now_ns: int) -> Topic:
-        """Raises: AlreadyExists."""
-        if name in self.topics:
-            raise AlreadyExists(f"Topic already exists: {name}")
-        check_text(name, "Topic name")
-        check_settings(settings)
-        self._record(f.TopicCreated(name, self._number + 1, settings, now_ns))
-        return self.topics[name]
-
-    def delete_topic(self, name: str, *, clears_backlog: bool, now_ns: int) -> None:
-        """Raises: TopicNotFound."""
-        self.topic(name)
-        self.tick(now_ns)
-        self._record(f.TopicDeleted(name, clears_backlog))
-
-    def create_subscription(self, name: str, topic: str, settings: SubscriptionSettings, now_ns: int) -> Subscription:
-        """Raises: AlreadyExists, TopicNotFound."""
-        self.topic(topic)
-        if name in self.subscriptions:
-            raise AlreadyExists(f"Subscription already exists: {name}")
-        check_text(name, "Subscription name")
-        check_settings(settings)
-        self._record(f.SubscriptionCreated(name, self._number + 1, topic, settings, now_ns))
-        return self.subscriptions[name]
-
-    def delete_subscription(self, name: str) -> None:
-        """Raises: SubscriptionNotFound."""
-        self.subscription(name)
-        self._full.discard(name)
-        self._record(f.SubscriptionDeleted(name))
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,7 +95,7 @@ class Engine(State):
                 sequence,
                 d.publish_time_ns or now_ns,
                 d.data,
-                d.attributes,
+                {**d.attributes, **d.service_attributes} if d.service_attributes else d.attributes,
                 d.ordering_key,
                 None if d.extras is None else shared_extras(d.extras),
             )
@@ -311,9 +154,11 @@ class Engine(State):
         """Lease up to `max_messages` ready ones, in the order of delivery; see `Broker.pull` for the bounds.
 
         Raises:
-            SubscriptionNotFound, InvalidArgument.
+            SubscriptionNotFound, SubscriptionDetached, InvalidArgument.
         """
         subscription = self.subscription(subscription_name)
+        if subscription.detached:
+            raise SubscriptionDetached(subscription_name)
         if ack_deadline_ns:
             check_ack_deadline(ack_deadline_ns)
         if consumer:
@@ -432,11 +277,6 @@ class Engine(State):
             self._schedule_following(subscription)
         return stale
 
-    def _schedule_following(self, subscription: Subscription) -> None:
-        """Messages are done, and the next of their keys may have a delay of their own."""
-        if subscription.settings.enable_message_ordering:
-            self._schedule(subscription)
-
     def modify_ack_deadline(
         self, subscription_name: str, ack_ids: Sequence[str], ack_deadline_ns: int, now_ns: int
     ) -> list[str]:
@@ -475,16 +315,6 @@ class Engine(State):
             self._record(f.MessagesDeadLettered(subscription.name, sequences, reason, now_ns, ReturnCause.NACKED))
         self._schedule_following(subscription)
         return stale
-
-    def _fail(self, subscription: Subscription, sequences: list[int], cause: ReturnCause, now_ns: int) -> list[int]:
-        """Leased messages come back: to wait again, after their backoff, or to be given up. Returns those given up."""
-        dead: list[int] = []
-        for fact in facts_of_failure(subscription, sequences, cause, now_ns):
-            self._record(fact)
-            if isinstance(fact, f.MessagesDeadLettered):
-                dead += fact.sequences
-        self._schedule(subscription)
-        return dead
 
     # ── by message id: queues ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -526,54 +356,6 @@ class Engine(State):
         self._load(subscription, count, now_ns)
         return subscription.topic.log.select(subscription.first(count, now_ns))
 
-    # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def dead_letters(
-        self, subscription_name: str, now_ns: int, *, offset: int = 0, limit: int | None = None
-    ) -> list[tuple[DeadLetter, Message]]:
-        """Those that the subscription keeps, oldest first: after the first `offset`, up to `limit`; None = all.
-        Raises: SubscriptionNotFound."""
-        subscription = self.subscription(subscription_name)
-        self.tick(now_ns)
-        letters = list(islice(subscription.dead.values(), offset, None if limit is None else offset + limit))
-        messages = subscription.topic.log.select([letter.sequence for letter in letters])
-        return list(zip(letters, messages, strict=True))
-
-    def forwarded(self, subscription_name: str, sequences: Sequence[int]) -> None:
-        """These are durable in their dead letter topic."""
-        subscription = self.subscriptions.get(subscription_name)
-        left = [sequence for sequence in sequences if subscription is not None and sequence in subscription.dead]
-        if left:
-            self._record(f.DeadLettersForwarded(subscription_name, left))
-
-    def retry_dead_letters(self, subscription_name: str, message_ids: Sequence[str] | None, now_ns: int) -> int:
-        """Back to the waiting. Returns how many. Raises: SubscriptionNotFound, MessageNotFound."""
-        subscription = self.subscription(subscription_name)
-        self.tick(now_ns)
-        sequences = list(subscription.dead) if message_ids is None else self._dead_by_id(subscription, message_ids)
-        if sequences:
-            expiries = [_fresh_expiry_ns(subscription, sequence, now_ns) for sequence in sequences]
-            self._record(f.DeadLettersRetried(subscription.name, sequences, expiries, now_ns))
-            self._schedule(subscription)
-        return len(sequences)
-
-    def _dead_by_id(self, subscription: Subscription, message_ids: Sequence[str]) -> list[int]:
-        sequences: dict[int, None] = {}
-        for id_of_message in message_ids:
-            topic_number, sequence = split_message_id(id_of_message)
-            if topic_number != subscription.topic.number or sequence not in subscription.dead:
-                raise MessageNotFound(id_of_message)
-            sequences[sequence] = None
-        return list(sequences)
-
-    def purge_dead_letters(self, subscription_name: str) -> int:
-        """Returns how many. Raises: SubscriptionNotFound."""
-        subscription = self.subscription(subscription_name)
-        sequences = list(subscription.dead)
-        if sequences:
-            self._record(f.DeadLettersPurged(subscription.name, sequences))
-        return len(sequences)
-
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def statistics(self, subscription_name: str, now_ns: int) -> Statistics:
@@ -588,15 +370,3 @@ def _by_lease_number(subscription: Subscription, sequences: Sequence[int]) -> di
     for sequence in sequences:
         groups.setdefault(subscription.leases.by_sequence[sequence].number, []).append(sequence)
     return groups
-
-
-def _fresh_expiry_ns(subscription: Subscription, sequence: int, now_ns: int) -> int:
-    """A dead letter keeps its expiry (TTL counts from the first publish); one that died of it, or would do so at once,
-    gets the same span again (queue-protocol.md)."""
-    message = subscription.topic.log[sequence]
-    expires_at_ns = subscription.first_expiry_ns(message)
-    if not expires_at_ns:
-        return 0
-    if subscription.dead[sequence].reason is not DeadLetterReason.TTL_EXPIRED and expires_at_ns > now_ns:
-        return expires_at_ns
-    return now_ns + expires_at_ns - message.publish_time_ns

@@ -54,8 +54,16 @@ class TopicCreated(_Fact, frozen=True):
     created_ns: int
 
 
+class TopicUpdated(_Fact, frozen=True):
+    """All its settings are these from now on."""
+
+    name: str
+    settings: TopicSettings
+
+
 class TopicDeleted(_Fact, frozen=True):
-    """`clears_backlog`: in process the subscriptions' messages go too; over Pub/Sub they stay (design §5)."""
+    """`clears_backlog`: in process the subscriptions are detached, and their messages go too; over Pub/Sub they stay,
+    and are still delivered (design §5)."""
 
     name: str
     clears_backlog: bool
@@ -69,14 +77,39 @@ class SubscriptionCreated(_Fact, frozen=True):
     created_ns: int
 
 
+class SubscriptionUpdated(_Fact, frozen=True):
+    """All its settings are these for what happens from now on."""
+
+    name: str
+    settings: SubscriptionSettings
+
+
+class SubscriptionDetached(_Fact, frozen=True):
+    """It has nothing more to do with its topic; what it held is gone (pubsub-protocol.md 1.5.15)."""
+
+    name: str
+
+
 class SubscriptionDeleted(_Fact, frozen=True):
     name: str
 
 
+class DocumentPut(_Fact, frozen=True):
+    """What a door keeps, opaque here; in a checkpoint each document that there is."""
+
+    collection: str
+    name: str
+    value: bytes
+
+
+class DocumentDeleted(_Fact, frozen=True):
+    collection: str
+    name: str
+
+
 class MessagesPublished(_Fact, frozen=True):
-    """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, and leaves out those
-    that were trimmed meanwhile: a recovered fact tells by `first_sequence` and `last_sequence` what was published.
-    Before it was stored they may be 0."""
+    """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, which refers to them
+    by `first_sequence` and `last_sequence`; before it was stored these may be 0."""
 
     topic: str
     topic_number: int
@@ -239,9 +272,14 @@ class SubscriptionRestored(_Fact, frozen=True):
 
 Fact = (
     TopicCreated
+    | TopicUpdated
     | TopicDeleted
     | SubscriptionCreated
+    | SubscriptionUpdated
+    | SubscriptionDetached
     | SubscriptionDeleted
+    | DocumentPut
+    | DocumentDeleted
     | MessagesPublished
     | DedupIdsNoted
     | MessagesDropped

@@ -65,6 +65,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, array_like=True):
             or was retried from the dead letters (design §5); 0 = strict priority. Counters keep its own band.
         filter: the Pub/Sub filter expression; "" = everything.
         labels, resource: as on the topic.
+        expires_after_ns: the subscription is deleted when it was not used for so long; 0 = never.
     """
 
     ack_deadline_ns: int = 10 * SECOND_NS
@@ -85,6 +86,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, array_like=True):
     filter: str = ""
     labels: dict[str, str] = {}
     resource: bytes = b""
+    expires_after_ns: int = 0
 
 
 TOPIC_DEFAULTS = TopicSettings()

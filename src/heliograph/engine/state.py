@@ -12,6 +12,7 @@ from typing import Any
 from heliograph.engine import facts as f
 from heliograph.engine.deduplication import DedupIds
 from heliograph.engine.details import with_details
+from heliograph.engine.documents import Documents
 from heliograph.engine.facts import Fact
 from heliograph.engine.leases import Lease
 from heliograph.engine.log import TopicLog
@@ -34,6 +35,7 @@ class State:
     def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.documents = Documents()
         self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
         self.forwards: list[tuple[str, int]] = []  # (subscription, sequence) of dead letters to publish to their topic
         self._by_number: dict[int, Subscription] = {}
@@ -48,9 +50,14 @@ class State:
         self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
         self._handlers: dict[type, Callable[[Any], Any]] = {
             f.TopicCreated: self._on_topic_created,
+            f.TopicUpdated: self._on_topic_updated,
             f.TopicDeleted: self._on_topic_deleted,
             f.SubscriptionCreated: self._on_subscription_created,
+            f.SubscriptionUpdated: self._on_subscription_updated,
+            f.SubscriptionDetached: self._on_subscription_detached,
             f.SubscriptionDeleted: self._on_subscription_deleted,
+            f.DocumentPut: self.documents.put,
+            f.DocumentDeleted: self.documents.delete,
             f.MessagesPublished: self._on_messages_published,
             f.DedupIdsNoted: self._on_dedup_ids_noted,
             f.MessagesDropped: self._on_messages_dropped,
@@ -123,7 +130,8 @@ class State:
     def all_topics(self) -> list[Topic]:
         """Those that exist, and those that are deleted and have subscriptions left."""
         topics = {topic.number: topic for topic in self.topics.values()}
-        for subscription in self.subscriptions.values():
+        # those of detached ones last: they only stand for a topic
+        for subscription in sorted(self.subscriptions.values(), key=lambda subscription: subscription.detached):
             topics.setdefault(subscription.topic.number, subscription.topic)
         return list(topics.values())
 
@@ -134,14 +142,19 @@ class State:
         log = self._new_log(fact.number)
         self.topics[fact.name] = Topic(fact.name, fact.number, fact.settings, fact.created_ns, log)
 
+    def _on_topic_updated(self, fact: f.TopicUpdated) -> None:
+        self.topics[fact.name].settings = fact.settings
+
     def _on_topic_deleted(self, fact: f.TopicDeleted) -> None:
         topic = self.topics.pop(fact.name)
         topic.deleted = True
-        for subscription in topic.subscriptions.values():
-            subscription.detached = True
+        for subscription in list(topic.subscriptions.values()):
             if fact.clears_backlog:
-                subscription.clear()
+                subscription.detach()
             self.woken.add(subscription.name)
+        for subscription in self.subscriptions.values():
+            if subscription.detached and subscription.topic.number == topic.number:
+                subscription.topic = topic.stand_in()
 
     def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
         self._number = fact.number
@@ -155,11 +168,23 @@ class State:
         self._by_number[number] = subscription
         return subscription
 
+    def _on_subscription_updated(self, fact: f.SubscriptionUpdated) -> None:
+        subscription = self.subscriptions[fact.name]
+        subscription.update(fact.settings)
+        policy = fact.settings.dead_letter_policy
+        if policy is not None and policy.topic is not None:
+            self.forwards += [(fact.name, sequence) for sequence in subscription.dead]
+        self.woken.add(fact.name)
+
+    def _on_subscription_detached(self, fact: f.SubscriptionDetached) -> None:
+        self.subscriptions[fact.name].detach()
+        self.woken.add(fact.name)
+
     def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:
         subscription = self.subscriptions.pop(fact.name)
         subscription.clear()
         del self._by_number[subscription.number]
-        del subscription.topic.subscriptions[fact.name]
+        subscription.topic.subscriptions.pop(fact.name, None)
         self.woken.add(fact.name)
 
     def _new_log(self, topic_number: int) -> TopicLog:
@@ -171,8 +196,6 @@ class State:
 
     def _on_messages_published(self, fact: f.MessagesPublished) -> None:
         topic, messages = self.topics[fact.topic], fact.messages
-        if len(messages) <= fact.last_sequence - fact.first_sequence:
-            messages = _with_trimmed(fact)
         topic.log.append(messages, len(topic.subscriptions))
         if topic.plain and any(message.extras is not None for message in messages):
             topic.plain = False
@@ -231,7 +254,7 @@ class State:
         facts: list[Fact] = [f.CheckpointBegun(self._number)]
         facts += [_restored(topic) for topic in self.all_topics()]
         facts += [subscription.capture() for subscription in self.subscriptions.values()]
-        return facts
+        return facts + self.documents.capture()
 
     def _on_checkpoint_begun(self, fact: f.CheckpointBegun) -> None:
         self._number = fact.number
@@ -239,6 +262,7 @@ class State:
         self.subscriptions.clear()
         self._by_number.clear()
         self._restored.clear()
+        self.documents.clear()
 
     def _on_topic_restored(self, fact: f.TopicRestored) -> None:
         topic = Topic(fact.name, fact.number, fact.settings, fact.created_ns, self._new_log(fact.number))
@@ -252,6 +276,8 @@ class State:
 
     def _on_subscription_restored(self, fact: f.SubscriptionRestored) -> None:
         topic = self._restored[fact.topic_number]
+        if fact.detached:
+            topic = topic.stand_in()
         subscription = self._add_subscription(fact.name, fact.number, topic, fact.settings, fact.created_ns)
         subscription.restore(fact)
 
@@ -273,12 +299,3 @@ def _restored(topic: Topic) -> f.TopicRestored:
         next_sequence=topic.log.next_sequence,
         dedup_ids=topic.dedup_ids.noted() if topic.dedup_ids is not None else {},
     )
-
-
-def _with_trimmed(fact: f.MessagesPublished) -> list[Message]:
-    """In recovery: trimmed messages were settled by everybody, and the facts that follow say so; until then empty ones
-    stand in their places."""
-    if not fact.first_sequence:
-        return fact.messages
-    left = fact.messages[0].sequence if fact.messages else fact.last_sequence + 1
-    return [Message(sequence, 0, b"") for sequence in range(fact.first_sequence, left)] + fact.messages

@@ -89,7 +89,9 @@ class Subscription:
     @property
     def is_eager(self) -> bool:
         """Whether messages are loaded as they are published: where priorities, delays or a capacity must be known."""
-        settings = self.settings
+        return self._would_be_eager(self.settings)
+
+    def _would_be_eager(self, settings: SubscriptionSettings) -> bool:
         return not self.topic.plain or settings.prioritised or settings.capacity is not None or settings.ttl_ns > 0
 
     @property
@@ -273,8 +275,6 @@ class Subscription:
             totals.redelivered += len(messages) - len(first_time)
             messages = first_time
         published_ns = [message.publish_time_ns for message in messages]
-        if 0 in published_ns:  # trimmed before this recovery, see `Totals`
-            published_ns = [instant_ns for instant_ns in published_ns if instant_ns]
         totals.first_deliveries += len(published_ns)
         totals.wait_ns += leased_ns * len(published_ns) - sum(published_ns)
 
@@ -406,6 +406,43 @@ class Subscription:
 
     def _leave(self, messages: Sequence[Message]) -> None:
         self.topic.log.release([message.sequence for message in messages])
+
+    # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def prepare_update(self, settings: SubscriptionSettings) -> None:
+        """What waits is taken in under the settings so far, and what `update` will look at is in memory.
+
+        Raises:
+            Unavailable, Internal: the store cannot be read, or is damaged there.
+        """
+        if self.is_eager or self._would_be_eager(settings):
+            self.load(self.topic.log.next_sequence - 1)
+        if settings.prioritised and settings.default_priority != self.settings.default_priority:
+            self.topic.log.fetch(list(self.backlog))
+        if settings.capacity is not None and self.settings.capacity is None:
+            self.topic.log.fetch([*self.waiting_sequences(), *self.leases.by_sequence])
+
+    def update(self, settings: SubscriptionSettings) -> None:
+        """SubscriptionUpdated."""
+        self.prepare_update(settings)
+        old, self.settings = self.settings, settings
+        log = self.topic.log
+        if settings.capacity is None:
+            self.held_bytes = 0
+        elif old.capacity is None:
+            self.held_bytes = total_bytes([log[n] for n in (*self.waiting_sequences(), *self.leases.by_sequence)])
+        if settings.prioritised and settings.default_priority != old.default_priority:
+            waiting, self.backlog = self.backlog, Backlog()
+            for message in log.select(sorted(waiting)):
+                self.backlog.add(message.sequence, self.priority_of(message))
+
+    def detach(self) -> None:
+        """SubscriptionDetached, or its topic is deleted with its backlog."""
+        self.clear()
+        self.topic.subscriptions.pop(self.name, None)
+        self.topic = self.topic.stand_in()
+        self.next_sequence = self.topic.log.next_sequence
+        self.detached = True
 
     # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
 

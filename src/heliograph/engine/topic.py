@@ -35,3 +35,10 @@ class Topic:
         self.plain = True  # no message ever carried extras, so they need no look when they are loaded
         self.deleted = False
         self.dedup_ids: DedupIds | None = None  # made when it is needed: few topics ever do
+
+    def stand_in(self) -> Topic:
+        """What a detached subscription has for a topic: its name, and nothing that could come from it."""
+        topic = Topic(self.name, self.number, self.settings, self.created_ns, TopicLog())
+        topic.log.skip(self.log.next_sequence - 1)
+        topic.plain, topic.deleted = self.plain, self.deleted
+        return topic

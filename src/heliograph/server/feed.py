@@ -82,10 +82,15 @@ class Feed:
         if info is None or info.number != self.info.number:
             self._lose()
             return
+        changed = info.settings != self.info.settings or info.detached != self.info.detached
         self.info = info
         self._signals += 1
         self._may_have = True
-        self._wake_next()
+        if changed:
+            for wake in (*self._waiting, *self._streams):
+                wake()  # each tells its client, or ends
+        else:
+            self._wake_next()
         if self._aside:
             now_ns = self._broker.now_ns()
             for wake in [wake for wake, until_ns in self._aside.items() if until_ns <= now_ns]:

@@ -13,15 +13,22 @@ from heliograph.broker.protocol import Broker
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import Bidi, Method, Unary
-from heliograph.server.pubsub import proto
+from heliograph.server.pubsub import iam, proto
+from heliograph.server.pubsub.iam import IamPolicy
+from heliograph.server.pubsub.policies import Policy
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import Publisher
+from heliograph.server.pubsub.schema_checks import SchemaChecks
+from heliograph.server.pubsub.schema_store import SchemaStore
+from heliograph.server.pubsub.schemas import Schemas
 from heliograph.server.pubsub.streaming_pull import StreamingPull
 from heliograph.server.pubsub.subscriber import Subscriber
 from heliograph.wire.pubsub import DeliveryEncoder
 
 PUBLISHER = "google.pubsub.v1.Publisher"
 SUBSCRIBER = "google.pubsub.v1.Subscriber"
+SCHEMA_SERVICE = "google.pubsub.v1.SchemaService"
+IAM_POLICY = "google.iam.v1.IAMPolicy"
 
 
 def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Profile = STRICT) -> dict[str, Method]:
@@ -34,10 +41,14 @@ def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Prof
         profile: how strictly.
     """
     encoder = DeliveryEncoder()
+    schemas = SchemaStore(broker)
+    checks = SchemaChecks(broker, schemas, profile)
     services: dict[str, dict[str, Method]] = {
-        PUBLISHER: _publisher_methods(Publisher(broker, profile)),
+        PUBLISHER: _publisher_methods(Publisher(broker, checks, profile)),
         SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile))
         | _streaming_methods(StreamingPull(broker, feeds, encoder, closing, profile)),
+        SCHEMA_SERVICE: _schema_methods(Schemas(schemas, checks, profile)),
+        IAM_POLICY: _iam_methods(IamPolicy(broker, schemas, profile)),
     }
     return {f"/{service}/{name}": method for service, methods in services.items() for name, method in methods.items()}
 
@@ -45,6 +56,7 @@ def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Prof
 def _publisher_methods(publisher: Publisher) -> dict[str, Method]:
     return {
         "CreateTopic": Unary(proto.Topic, proto.Topic, publisher.create_topic),
+        "UpdateTopic": Unary(proto.UpdateTopicRequest, proto.Topic, publisher.update_topic),
         "GetTopic": Unary(proto.GetTopicRequest, proto.Topic, publisher.get_topic),
         "ListTopics": Unary(proto.ListTopicsRequest, proto.ListTopicsResponse, publisher.list_topics),
         "ListTopicSubscriptions": Unary(
@@ -53,6 +65,9 @@ def _publisher_methods(publisher: Publisher) -> dict[str, Method]:
             publisher.list_topic_subscriptions,
         ),
         "DeleteTopic": Unary(proto.DeleteTopicRequest, proto.Empty, publisher.delete_topic),
+        "DetachSubscription": Unary(
+            proto.DetachSubscriptionRequest, proto.DetachSubscriptionResponse, publisher.detach_subscription
+        ),
         "Publish": Unary(proto.PublishRequest, proto.PublishResponse, publisher.publish),
     }
 
@@ -65,9 +80,40 @@ def _subscriber_methods(subscriber: Subscriber) -> dict[str, Method]:
             proto.ListSubscriptionsRequest, proto.ListSubscriptionsResponse, subscriber.list_subscriptions
         ),
         "DeleteSubscription": Unary(proto.DeleteSubscriptionRequest, proto.Empty, subscriber.delete_subscription),
+        "UpdateSubscription": Unary(
+            proto.UpdateSubscriptionRequest, proto.Subscription, subscriber.update_subscription
+        ),
+        "ModifyPushConfig": Unary(proto.ModifyPushConfigRequest, proto.Empty, subscriber.modify_push_config),
         "Pull": Unary(proto.PullRequest, proto.PullResponse, subscriber.pull),
         "Acknowledge": Unary(proto.AcknowledgeRequest, proto.Empty, subscriber.acknowledge),
         "ModifyAckDeadline": Unary(proto.ModifyAckDeadlineRequest, proto.Empty, subscriber.modify_ack_deadline),
+    }
+
+
+def _schema_methods(schemas: Schemas) -> dict[str, Method]:
+    return {
+        "CreateSchema": Unary(proto.CreateSchemaRequest, proto.Schema, schemas.create_schema),
+        "GetSchema": Unary(proto.GetSchemaRequest, proto.Schema, schemas.get_schema),
+        "ListSchemas": Unary(proto.ListSchemasRequest, proto.ListSchemasResponse, schemas.list_schemas),
+        "ListSchemaRevisions": Unary(
+            proto.ListSchemaRevisionsRequest, proto.ListSchemaRevisionsResponse, schemas.list_schema_revisions
+        ),
+        "CommitSchema": Unary(proto.CommitSchemaRequest, proto.Schema, schemas.commit_schema),
+        "RollbackSchema": Unary(proto.RollbackSchemaRequest, proto.Schema, schemas.rollback_schema),
+        "DeleteSchemaRevision": Unary(proto.DeleteSchemaRevisionRequest, proto.Schema, schemas.delete_schema_revision),
+        "DeleteSchema": Unary(proto.DeleteSchemaRequest, proto.Empty, schemas.delete_schema),
+        "ValidateSchema": Unary(proto.ValidateSchemaRequest, proto.ValidateSchemaResponse, schemas.validate_schema),
+        "ValidateMessage": Unary(proto.ValidateMessageRequest, proto.ValidateMessageResponse, schemas.validate_message),
+    }
+
+
+def _iam_methods(policies: IamPolicy) -> dict[str, Method]:
+    return {
+        "SetIamPolicy": Unary(iam.SetIamPolicyRequest, Policy, policies.set_iam_policy),
+        "GetIamPolicy": Unary(iam.GetIamPolicyRequest, Policy, policies.get_iam_policy),
+        "TestIamPermissions": Unary(
+            iam.TestIamPermissionsRequest, iam.TestIamPermissionsResponse, policies.granted_permissions
+        ),
     }
 
 

@@ -43,7 +43,7 @@ def check_new(name: str, collection: str, *, lenient: bool = False) -> None:
 def check(name: str, collection: str, *, lenient: bool = False) -> None:
     """The name of a resource that should exist. Arguments and errors as `check_new`."""
     if not _is_name(name, collection, lenient):
-        raise InvalidArgument(f"Invalid resource name given (name={name}). {_REFER}")
+        raise invalid(name)
 
 
 def check_project(name: str, *, lenient: bool = False) -> None:
@@ -53,7 +53,23 @@ def check_project(name: str, *, lenient: bool = False) -> None:
         InvalidArgument: it is not.
     """
     if not (_LENIENT_PROJECT if lenient else _PROJECT).fullmatch(name):
-        raise InvalidArgument(f"Invalid resource name given (name={name}). {_REFER}")
+        raise invalid(name)
+
+
+def invalid(name: str) -> InvalidArgument:
+    """What is no name of a resource of the kind that is asked for."""
+    return InvalidArgument(f"Invalid resource name given (name={name}). {_REFER}")
+
+
+def collection(name: str) -> str:
+    """What kind of resource a full name is of: "topics", "subscriptions" …; "" = it is none."""
+    parts = name.split("/")
+    return parts[2] if len(parts) == 4 else ""
+
+
+def project(name: str) -> str:
+    """`projects/{project}` of a full name."""
+    return "/".join(name.split("/")[:2])
 
 
 def leaf(name: str) -> str:

@@ -3,12 +3,14 @@ response."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from heliograph.broker.protocol import Broker
+from heliograph.engine.message import Draft
 from heliograph.errors import AlreadyExists, InvalidArgument
 from heliograph.server.call import Call
-from heliograph.server.pubsub import proto, topics
+from heliograph.server.pubsub import masks, names, policies, proto, topics
 from heliograph.server.pubsub.limits import (
     PUBLISH_MESSAGES_MAX,
     PUBLISH_PAYLOAD_BYTES_MAX,
@@ -18,6 +20,8 @@ from heliograph.server.pubsub.limits import (
 )
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
+from heliograph.server.pubsub.quotas import Quota, in_project
+from heliograph.server.pubsub.schema_checks import SchemaChecks
 from heliograph.server.pubsub.texts import exists
 from heliograph.wire.pubsub import draft, publish_response
 
@@ -27,21 +31,41 @@ class Publisher:
 
     Args:
         broker: who does it.
+        schemas: what topics that have one demand.
         profile: how strictly.
     """
 
-    def __init__(self, broker: Broker, profile: Profile = STRICT) -> None:
+    def __init__(self, broker: Broker, schemas: SchemaChecks, profile: Profile = STRICT) -> None:
         self._broker = broker
+        self._schemas = schemas
         self._profile = profile
+        topics_of = in_project(lambda: [info.name for info in broker.list_topics()], "topics")
+        self._topics = Quota("topics", profile.topics_max, topics_of)
 
     async def create_topic(self, request: Any, _call: Call) -> bytes:
         """CreateTopic: the topic as stored; a second time AlreadyExists, even with the same fields (1.3.1)."""
         self._profile.check_new_name(request.name, "topics")
         settings = topics.settings(request)
+        self._schemas.check_topic(request)
         try:
-            info = await self._broker.create_topic(request.name, settings)
+            with self._topics.room(names.project(request.name)):
+                info = await self._broker.create_topic(request.name, settings)
         except AlreadyExists:
             raise exists(request.name) from None
+        self._schemas.note(info)
+        return serialized(topics.resource(info))
+
+    async def update_topic(self, request: Any, _call: Call) -> bytes:
+        """UpdateTopic: what the mask names, all or nothing (1.3.4)."""
+        name: str = request.topic.name
+        self._profile.check_name(name, "topics")
+        # nothing is awaited between reading and changing, so no other call comes in between
+        info = self._broker.get_topic(name)
+        current = topics.resource(info)
+        wanted = masks.merged(topics.resource(info), request.topic, request.update_mask, topics.IMMUTABLE)
+        self._schemas.check_topic(wanted, current)
+        info = await self._broker.update_topic(name, topics.settings(wanted, info.settings))
+        self._schemas.note(info)
         return serialized(topics.resource(info))
 
     async def get_topic(self, request: Any, _call: Call) -> bytes:
@@ -70,6 +94,13 @@ class Publisher:
         """DeleteTopic: its subscriptions stay and keep their backlog (1.3.5)."""
         self._profile.check_name(request.topic, "topics")
         await self._broker.delete_topic(request.topic)
+        await policies.forget(self._broker, request.topic)
+        return b""
+
+    async def detach_subscription(self, request: Any, _call: Call) -> bytes:
+        """DetachSubscription: its backlog goes, and it gets nothing more (1.5.15)."""
+        self._profile.check_name(request.subscription, "subscriptions")
+        await self._broker.detach_subscription(request.subscription)
         return b""
 
     async def publish(self, request: Any, call: Call) -> bytes:
@@ -81,7 +112,7 @@ class Publisher:
             _refuse_size(call.request_bytes)
         if not 1 <= len(messages) <= PUBLISH_MESSAGES_MAX:
             check_between("message_count", len(messages), (1, PUBLISH_MESSAGES_MAX))
-        drafts = [draft(message) for message in messages]
+        drafts: Sequence[Draft] = [draft(message) for message in messages]
         for one in drafts:
             if not one.data and not one.attributes:
                 raise InvalidArgument(
@@ -90,6 +121,8 @@ class Publisher:
                 )
         if not self._profile.mixed_ordering_keys and len(drafts) > 1 and len({one.ordering_key for one in drafts}) > 1:
             raise InvalidArgument("All messages in a publish request must have the same ordering key.")
+        if self._schemas.may_have(topic):
+            drafts = self._schemas.checked(topic, drafts)
         return publish_response(await self._broker.publish(topic, drafts))
 
 

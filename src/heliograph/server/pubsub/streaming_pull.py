@@ -13,7 +13,7 @@ from typing import Any
 
 from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Delivery
-from heliograph.errors import InvalidArgument, SubscriptionNotFound, Unavailable
+from heliograph.errors import InvalidArgument, SubscriptionDetached, SubscriptionNotFound, Unavailable
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
 from heliograph.server.grpc.call import BidiCall
@@ -163,6 +163,8 @@ class _Stream:
             raise self._failure
         if self._feed.lost:
             raise SubscriptionNotFound(self._subscription)
+        if self._feed.info.detached:
+            raise SubscriptionDetached(self._subscription)
         if self._closing.begun:
             raise Unavailable("The server is shutting down.")
         return self._half_closed

@@ -9,11 +9,12 @@ from typing import Any
 from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.broker.reply import Reply
 from heliograph.engine.message import Delivery
+from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from heliograph.server.call import Call
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
-from heliograph.server.pubsub import names, proto, subscriptions
+from heliograph.server.pubsub import masks, names, policies, proto, subscriptions
 from heliograph.server.pubsub.limits import (
     ACKNOWLEDGE_REQUEST_BYTES_MAX,
     PULL_BYTES,
@@ -26,6 +27,7 @@ from heliograph.server.pubsub.limits import (
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import serialized
+from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.texts import exists, stale_ack_ids
 from heliograph.server.taking import give_back, take_or_wait
 from heliograph.server.waiting import Wait
@@ -54,6 +56,11 @@ class Subscriber:
         self._feeds = feeds
         self._encoder = encoder
         self._closing = closing
+        all_of = in_project(lambda: [info.name for info in broker.list_subscriptions()], "subscriptions")
+        self._of_project = Quota("subscriptions", profile.subscriptions_max, all_of)
+        self._of_topic = Quota(
+            "subscriptions", profile.topic_subscriptions_max, lambda topic: len(broker.list_subscriptions(topic))
+        )
 
     # ── the resource ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -64,10 +71,10 @@ class Subscriber:
             request.name = names.assigned(request.topic, "subscriptions")
         self._profile.check_new_name(request.name, "subscriptions")
         settings = subscriptions.settings(request, self._profile)
-        if settings.dead_letter_policy is not None and settings.dead_letter_policy.topic is not None:
-            self._broker.get_topic(settings.dead_letter_policy.topic)
+        self._check_dead_letter_topic(settings)
         try:
-            info = await self._broker.create_subscription(request.name, request.topic, settings)
+            with self._of_project.room(names.project(request.name)), self._of_topic.room(request.topic):
+                info = await self._broker.create_subscription(request.name, request.topic, settings)
         except AlreadyExists:
             raise exists(request.name) from None
         return serialized(self._resource(info))
@@ -90,11 +97,42 @@ class Subscriber:
         """DeleteSubscription: backlog and leases go, open streams end (1.5.14)."""
         self._profile.check_name(request.subscription, "subscriptions")
         await self._broker.delete_subscription(request.subscription)
+        await policies.forget(self._broker, request.subscription)
         return b""
+
+    async def update_subscription(self, request: Any, _call: Call) -> bytes:
+        """UpdateSubscription: what the mask names, all or nothing (1.5.11-1.5.13)."""
+        name: str = request.subscription.name
+        self._profile.check_name(name, "subscriptions")
+        info = self._broker.get_subscription(name)
+        current = self._resource(info)
+        wanted = masks.merged(current, request.subscription, request.update_mask, subscriptions.IMMUTABLE)
+        return serialized(self._resource(await self._updated(info, wanted)))
+
+    async def modify_push_config(self, request: Any, _call: Call) -> bytes:
+        """ModifyPushConfig: with an empty one messages are pulled (1.5.16)."""
+        self._profile.check_name(request.subscription, "subscriptions")
+        info = self._broker.get_subscription(request.subscription)
+        wanted = self._resource(info)
+        wanted.push_config.CopyFrom(request.push_config)
+        await self._updated(info, wanted)
+        return b""
+
+    def _updated(self, info: SubscriptionInfo, wanted: Any) -> Reply[SubscriptionInfo]:
+        """Nothing is awaited between reading `info` and this, so no other call comes in between."""
+        settings = subscriptions.settings(wanted, self._profile, info.settings)
+        if settings.dead_letter_policy != info.settings.dead_letter_policy:
+            self._check_dead_letter_topic(settings)
+        return self._broker.update_subscription(info.name, settings)
+
+    def _check_dead_letter_topic(self, settings: SubscriptionSettings) -> None:
+        policy = settings.dead_letter_policy
+        if policy is not None and policy.topic is not None:
+            self._broker.get_topic(policy.topic)
 
     def _resource(self, info: SubscriptionInfo) -> Any:
         retention_ns = 0
-        if not info.detached:
+        if not info.topic_deleted:
             with contextlib.suppress(TopicNotFound):  # deleted just now
                 retention_ns = self._broker.get_topic(info.topic).settings.message_retention_ns
         return subscriptions.resource(info, retention_ns)

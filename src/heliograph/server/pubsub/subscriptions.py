@@ -39,6 +39,9 @@ MAXIMUM_BACKOFF_SECONDS_DEFAULT = 600
 NOT_KEPT = ("tags", "detached", "topic_message_retention_duration", "analytics_hub_subscription_info")
 """Fields that are input only, or the service's to say."""
 
+IMMUTABLE = ("name", "topic", "state", "enable_message_ordering", "filter", *NOT_KEPT)
+"""Fields that no update changes (1.5.12)."""
+
 _ACTIVE = proto.Subscription.State.Value("ACTIVE")
 
 
@@ -77,6 +80,7 @@ def settings(
         message_retention_ns=durations.nanoseconds(kept.message_retention_duration),
         retain_acked_messages=kept.retain_acked_messages,
         filter=kept.filter,
+        expires_after_ns=durations.nanoseconds(kept.expiration_policy.ttl),
         labels=dict(kept.labels),
         resource=kept.SerializeToString(deterministic=True),
     )
@@ -92,7 +96,8 @@ def resource(info: SubscriptionInfo, topic_retention_ns: int = 0) -> Any:
     kept = info.settings.resource
     subscription = proto.Subscription.FromString(kept) if kept else _made_elsewhere(info.settings)
     subscription.name = info.name
-    subscription.topic = names.DELETED_TOPIC if info.detached else info.topic
+    subscription.topic = names.DELETED_TOPIC if info.topic_deleted else info.topic
+    subscription.detached = info.detached
     if topic_retention_ns:
         durations.put(subscription.topic_message_retention_duration, topic_retention_ns)
     return subscription
@@ -111,6 +116,8 @@ def _made_elsewhere(settings: SubscriptionSettings) -> Any:
     )
     subscription.push_config.SetInParent()
     subscription.expiration_policy.SetInParent()
+    if settings.expires_after_ns:
+        durations.put(subscription.expiration_policy.ttl, settings.expires_after_ns)
     if settings.message_retention_ns:
         durations.put(subscription.message_retention_duration, settings.message_retention_ns)
     if settings.retry_policy is not None:

@@ -6,7 +6,15 @@ from collections.abc import Iterable
 
 from google.rpc.error_details_pb2 import ErrorInfo
 
-from heliograph.errors import AlreadyExists, HeliographError, InvalidAckId, SubscriptionNotFound, TopicNotFound
+from heliograph.errors import (
+    AlreadyExists,
+    HeliographError,
+    InvalidAckId,
+    NotFound,
+    SchemaNotFound,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from heliograph.server.grpc.status import INVALID_ARGUMENT, RpcError, rpc_error
 from heliograph.server.pubsub.names import leaf
 
@@ -19,11 +27,16 @@ Python client takes for a passing failure and retries; so of very many failed id
 
 def translate(error: HeliographError) -> RpcError:
     """The status that a Pub/Sub client gets for an error of the broker."""
-    if isinstance(error, (TopicNotFound, SubscriptionNotFound)):
-        return RpcError(error.code, f"Resource not found (resource={leaf(error.name)}).")
+    if isinstance(error, (TopicNotFound, SubscriptionNotFound, SchemaNotFound)):
+        return rpc_error(missing(error.name))
     if isinstance(error, InvalidAckId):
         return RpcError(error.code, f"You have passed an invalid ack ID to the service (ack_id={error.ack_ids[0]}).")
     return rpc_error(error)
+
+
+def missing(name: str) -> NotFound:
+    """There is no resource of the name."""
+    return NotFound(f"Resource not found (resource={leaf(name)}).")
 
 
 def exists(name: str) -> AlreadyExists:

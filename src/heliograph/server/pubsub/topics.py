@@ -19,6 +19,9 @@ from heliograph.server.pubsub.limits import RETENTION_SECONDS, check_labels
 NOT_KEPT = ("satisfies_pzs", "tags")
 """Fields that are input only, or the service's to say."""
 
+IMMUTABLE = ("name", "state", *NOT_KEPT)
+"""Fields that no update changes (1.3.4)."""
+
 _ACTIVE = proto.Topic.State.Value("ACTIVE")
 
 

@@ -1,0 +1,206 @@
+"""The operations on what a broker has: topics, subscriptions, work queues, documents. Messages are in `broker.py`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from heliograph.broker.protocol import SnapshotInfo, SubscriptionInfo, TopicInfo
+from heliograph.broker.reply import Reply
+from heliograph.broker.watches import SubscriptionWatch, wake
+from heliograph.engine.engine import Engine
+from heliograph.engine.limits import check_settings
+from heliograph.engine.settings import (
+    SUBSCRIPTION_DEFAULTS,
+    TOPIC_DEFAULTS,
+    SubscriptionSettings,
+    TopicSettings,
+)
+from heliograph.engine.subscription import Subscription
+from heliograph.engine.topic import Topic
+from heliograph.errors import QueueExists, QueueNotFound, SnapshotNotFound, Unimplemented
+from heliograph.store.protocol import Commit
+
+T = TypeVar("T")
+
+QUEUE_PREFIX = "queues/"
+
+NO_LABELS: dict[str, str] = {}
+
+
+class Administration:
+    """A part of `LocalBroker`, which has what this needs."""
+
+    _lock: threading.RLock
+    _engine: Engine
+
+    def _now_ns(self) -> int:
+        raise NotImplementedError
+
+    def _finish_operation(self) -> tuple[Commit, list[SubscriptionWatch]]:
+        raise NotImplementedError
+
+    def _topic_exists_now(self, name: str) -> None:
+        raise NotImplementedError
+
+    def _change(self, operation: Callable[[int], T]) -> Reply[T]:
+        """The usual form of an operation that changes something: `operation(now_ns)` under the lock, then its end."""
+        with self._lock:
+            value = operation(self._now_ns())
+            commit, woken = self._finish_operation()
+        wake(woken)
+        return Reply(value, commit)
+
+    # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create_topic(self, name: str, settings: TopicSettings = TOPIC_DEFAULTS) -> Reply[TopicInfo]:
+        def operation(now_ns: int) -> TopicInfo:
+            info = topic_info(self._engine.create_topic(name, settings, now_ns))
+            self._topic_exists_now(name)
+            return info
+
+        return self._change(operation)
+
+    def get_topic(self, name: str) -> TopicInfo:
+        with self._lock:
+            return topic_info(self._engine.topic(name))
+
+    def list_topics(self) -> list[TopicInfo]:
+        with self._lock:
+            return [topic_info(topic) for _, topic in sorted(self._engine.topics.items())]
+
+    def update_topic(self, name: str, settings: TopicSettings) -> Reply[TopicInfo]:
+        return self._change(lambda now_ns: topic_info(self._engine.update_topic(name, settings, now_ns)))
+
+    def delete_topic(self, name: str, *, clears_backlog: bool = False) -> Reply[None]:
+        return self._change(
+            lambda now_ns: self._engine.delete_topic(name, clears_backlog=clears_backlog, now_ns=now_ns)
+        )
+
+    # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create_subscription(
+        self, name: str, topic: str, settings: SubscriptionSettings = SUBSCRIPTION_DEFAULTS
+    ) -> Reply[SubscriptionInfo]:
+        return self._change(
+            lambda now_ns: subscription_info(self._engine.create_subscription(name, topic, settings, now_ns))
+        )
+
+    def get_subscription(self, name: str) -> SubscriptionInfo:
+        with self._lock:
+            return subscription_info(self._engine.subscription(name))
+
+    def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
+        with self._lock:
+            subscriptions = self._engine.subscriptions if topic is None else self._engine.topic(topic).subscriptions
+            return [subscription_info(subscription) for _, subscription in sorted(subscriptions.items())]
+
+    def update_subscription(self, name: str, settings: SubscriptionSettings) -> Reply[SubscriptionInfo]:
+        return self._change(lambda now_ns: subscription_info(self._engine.update_subscription(name, settings, now_ns)))
+
+    def detach_subscription(self, name: str) -> Reply[None]:
+        return self._change(lambda now_ns: self._engine.detach_subscription(name, now_ns))
+
+    def delete_subscription(self, name: str) -> Reply[None]:
+        return self._change(lambda _: self._engine.delete_subscription(name))
+
+    # ── work queues: a topic and a subscription of one name ─────────────────────────────────────────────────────────
+
+    def create_queue(self, name: str, settings: SubscriptionSettings) -> Reply[SubscriptionInfo]:
+        resource = QUEUE_PREFIX + name
+        with self._lock:
+            now_ns = self._now_ns()
+            existing = self._engine.subscriptions.get(resource)
+            if existing is not None:
+                if existing.settings != settings:
+                    raise QueueExists(f"Queue already exists with other settings: {name}")
+                commit, woken = self._finish_operation()
+                return Reply(subscription_info(existing), commit)
+            check_settings(settings)  # before the topic is there: all or nothing
+            self._engine.create_topic(resource, TopicSettings(), now_ns)
+            info = subscription_info(self._engine.create_subscription(resource, resource, settings, now_ns))
+            self._topic_exists_now(resource)
+            commit, woken = self._finish_operation()
+        wake(woken)
+        return Reply(info, commit)
+
+    def delete_queue(self, name: str) -> Reply[None]:
+        resource = QUEUE_PREFIX + name
+        with self._lock:
+            now_ns = self._now_ns()
+            if resource not in self._engine.subscriptions:
+                raise QueueNotFound(name)
+            self._engine.delete_subscription(resource)
+            if resource in self._engine.topics:
+                self._engine.delete_topic(resource, clears_backlog=True, now_ns=now_ns)
+            commit, woken = self._finish_operation()
+        wake(woken)
+        return Reply(None, commit)
+
+    # ── seeking and snapshots ───────────────────────────────────────────────────────────────────────────────────────
+
+    def seek_to_time(self, subscription: str, instant_ns: int) -> Reply[None]:
+        raise Unimplemented("Seeking is not available in this version.")
+
+    def seek_to_snapshot(self, subscription: str, snapshot: str) -> Reply[None]:
+        raise Unimplemented("Seeking is not available in this version.")
+
+    def create_snapshot(
+        self,
+        name: str,
+        subscription: str,
+        *,
+        expires_ns: int = 0,
+        labels: dict[str, str] = NO_LABELS,
+        resource: bytes = b"",
+    ) -> Reply[SnapshotInfo]:
+        raise Unimplemented("Snapshots are not available in this version.")
+
+    def get_snapshot(self, name: str) -> SnapshotInfo:
+        raise SnapshotNotFound(name)
+
+    def list_snapshots(self, topic: str | None = None) -> list[SnapshotInfo]:
+        return []
+
+    def update_snapshot(
+        self, name: str, *, expires_ns: int, labels: dict[str, str], resource: bytes
+    ) -> Reply[SnapshotInfo]:
+        raise SnapshotNotFound(name)
+
+    def delete_snapshot(self, name: str) -> Reply[None]:
+        raise SnapshotNotFound(name)
+
+    # ── documents ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_document(self, collection: str, name: str, value: bytes) -> Reply[None]:
+        return self._change(lambda _: self._engine.put_document(collection, name, value))
+
+    def get_document(self, collection: str, name: str) -> bytes | None:
+        with self._lock:
+            return self._engine.documents.get(collection, name)
+
+    def list_documents(self, collection: str) -> list[tuple[str, bytes]]:
+        with self._lock:
+            return self._engine.documents.listed(collection)
+
+    def delete_document(self, collection: str, name: str) -> Reply[None]:
+        return self._change(lambda _: self._engine.delete_document(collection, name))
+
+
+def topic_info(topic: Topic) -> TopicInfo:
+    """What a door is told of a topic."""
+    return TopicInfo(topic.name, topic.number, topic.settings, topic.created_ns, topic.log.next_sequence)
+
+
+def subscription_info(subscription: Subscription) -> SubscriptionInfo:
+    """What a door is told of a subscription."""
+    return SubscriptionInfo(
+        subscription.name,
+        subscription.number,
+        subscription.topic.name,
+        subscription.settings,
+        subscription.created_ns,
+        subscription.detached,
+        subscription.topic.deleted,
+    )
