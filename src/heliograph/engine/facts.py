@@ -109,13 +109,15 @@ class DocumentDeleted(_Fact, frozen=True):
 
 class MessagesPublished(_Fact, frozen=True):
     """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, which refers to them
-    by `first_sequence` and `last_sequence`; before it was stored these may be 0."""
+    by `first_sequence` and `last_sequence`; before it was stored these may be 0. `matched`: by number of each
+    subscription with a filter, which of the messages it takes; one that is not mentioned takes none."""
 
     topic: str
     topic_number: int
     messages: list[Message]
     first_sequence: int = 0
     last_sequence: int = 0
+    matched: dict[int, list[Run]] = {}
     details: Details | None = None
 
 
@@ -246,7 +248,8 @@ class SubscriptionRestored(_Fact, frozen=True):
 
     `ready` by priority band, as `fifo.pack` makes it; `behind` are those that wait for their key's turn, in its order;
     `delayed`, `expires` and `revived_ns` (when dead letters came back, where priorities age) are instants by sequence;
-    `failures` by sequence; from `next_sequence` on nothing is loaded.
+    `failures` by sequence; from `next_sequence` on nothing is loaded, and of what is below it not `earlier`, as
+    `ranges.pack_runs` makes it.
     """
 
     name: str
@@ -268,6 +271,7 @@ class SubscriptionRestored(_Fact, frozen=True):
     outstanding_bytes: int
     held_bytes: int
     revived_ns: dict[int, int]
+    earlier: bytes = b""
 
 
 Fact = (

@@ -154,7 +154,7 @@ class State:
             self.woken.add(subscription.name)
         for subscription in self.subscriptions.values():
             if subscription.detached and subscription.topic.number == topic.number:
-                subscription.topic = topic.stand_in()
+                subscription.stand_apart(topic)
 
     def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
         self._number = fact.number
@@ -164,7 +164,8 @@ class State:
         self, name: str, number: int, topic: Topic, settings: SubscriptionSettings, created_ns: int
     ) -> Subscription:
         subscription = Subscription(name, number, topic, settings, created_ns)
-        self.subscriptions[name] = topic.subscriptions[name] = subscription
+        self.subscriptions[name] = subscription
+        topic.attach(subscription)
         self._by_number[number] = subscription
         return subscription
 
@@ -184,7 +185,7 @@ class State:
         subscription = self.subscriptions.pop(fact.name)
         subscription.clear()
         del self._by_number[subscription.number]
-        subscription.topic.subscriptions.pop(fact.name, None)
+        subscription.topic.detach(subscription)
         self.woken.add(fact.name)
 
     def _new_log(self, topic_number: int) -> TopicLog:
@@ -199,9 +200,25 @@ class State:
         topic.log.append(messages, len(topic.subscriptions))
         if topic.plain and any(message.extras is not None for message in messages):
             topic.plain = False
+        if topic.filtered:
+            self._pass_over(topic, fact, messages[0].sequence)
+            return
         for subscription in topic.subscriptions.values():
             subscription.totals.published += len(messages)
         self.woken.update(topic.subscriptions)
+
+    def _pass_over(self, topic: Topic, fact: f.MessagesPublished, first: int) -> None:
+        """Some of the subscriptions have filters: they get what these let pass, and are not even woken for the rest."""
+        stop = topic.log.next_sequence
+        for subscription in topic.subscriptions.values():
+            if subscription.filter is None:
+                subscription.totals.published += stop - first
+            else:
+                matched = fact.matched.get(subscription.number, [])
+                subscription.pass_over(first, stop, matched)
+                if not matched:
+                    continue
+            self.woken.add(subscription.name)
 
     def _on_dedup_ids_noted(self, fact: f.DedupIdsNoted) -> None:
         topic = self.topics[fact.topic]

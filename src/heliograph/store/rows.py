@@ -198,9 +198,8 @@ def message_row(topic_number: int, messages: list[Message]) -> MessageRow:
 def without_messages(fact: MessagesPublished) -> MessagesPublished:
     """The fact, which has messages, as the journal has it."""
     messages = fact.messages
-    return msgspec.structs.replace(
-        fact, messages=[], first_sequence=messages[0].sequence, last_sequence=messages[-1].sequence
-    )
+    first, last = messages[0].sequence, messages[-1].sequence
+    return msgspec.structs.replace(fact, messages=[], first_sequence=first, last_sequence=last)
 
 
 def _group(
