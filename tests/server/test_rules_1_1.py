@@ -47,6 +47,10 @@ def test_1_1_2_subscriber_has_its_16_methods() -> None:
     assert methods_of("google.pubsub.v1.Subscriber") == set(SUBSCRIBER.split()) - PENDING
 
 
+def test_1_1_3_schema_service_has_its_10_methods() -> None:
+    assert len(methods_of("google.pubsub.v1.SchemaService")) == 10
+
+
 def test_1_1_4_the_mixin_iam_policy_has_its_3_methods() -> None:
     assert methods_of("google.iam.v1.IAMPolicy") == set(IAM_POLICY.split())
 

@@ -15,6 +15,7 @@ from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import Bidi, Method, Unary
 from heliograph.server.pubsub import iam, proto
 from heliograph.server.pubsub.iam import IamPolicy
+from heliograph.server.pubsub.policies import Policy
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import Publisher
 from heliograph.server.pubsub.schema_checks import SchemaChecks
@@ -47,7 +48,7 @@ def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Prof
         SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile))
         | _streaming_methods(StreamingPull(broker, feeds, encoder, closing, profile)),
         SCHEMA_SERVICE: _schema_methods(Schemas(schemas, checks, profile)),
-        IAM_POLICY: _iam_methods(IamPolicy(broker, profile)),
+        IAM_POLICY: _iam_methods(IamPolicy(broker, schemas, profile)),
     }
     return {f"/{service}/{name}": method for service, methods in services.items() for name, method in methods.items()}
 
@@ -108,8 +109,8 @@ def _schema_methods(schemas: Schemas) -> dict[str, Method]:
 
 def _iam_methods(policies: IamPolicy) -> dict[str, Method]:
     return {
-        "SetIamPolicy": Unary(iam.SetIamPolicyRequest, iam.Policy, policies.set_iam_policy),
-        "GetIamPolicy": Unary(iam.GetIamPolicyRequest, iam.Policy, policies.get_iam_policy),
+        "SetIamPolicy": Unary(iam.SetIamPolicyRequest, Policy, policies.set_iam_policy),
+        "GetIamPolicy": Unary(iam.GetIamPolicyRequest, Policy, policies.get_iam_policy),
         "TestIamPermissions": Unary(
             iam.TestIamPermissionsRequest, iam.TestIamPermissionsResponse, policies.granted_permissions
         ),

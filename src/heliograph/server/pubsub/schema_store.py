@@ -11,6 +11,7 @@ import msgspec
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import FailedPrecondition, ResourceExhausted, SchemaNotFound
+from heliograph.server.pubsub import policies
 from heliograph.wire.schemas.schema import Schema, SchemaType, read_schema
 
 COLLECTION = "schemas"
@@ -149,6 +150,7 @@ class SchemaStore:
         for key in [key for key in self._read if key[0] == name]:
             del self._read[key]
         await self._broker.delete_document(COLLECTION, name)
+        await policies.forget(self._broker, name)
 
     def new_revision_id(self, stored: StoredSchema | None) -> str:
         """One that no revision of the schema has or had."""

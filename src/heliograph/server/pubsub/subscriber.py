@@ -14,7 +14,7 @@ from heliograph.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from heliograph.server.call import Call
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
-from heliograph.server.pubsub import iam, masks, names, proto, subscriptions
+from heliograph.server.pubsub import masks, names, policies, proto, subscriptions
 from heliograph.server.pubsub.limits import (
     ACKNOWLEDGE_REQUEST_BYTES_MAX,
     PULL_BYTES,
@@ -27,6 +27,7 @@ from heliograph.server.pubsub.limits import (
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import serialized
+from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.texts import exists, stale_ack_ids
 from heliograph.server.taking import give_back, take_or_wait
 from heliograph.server.waiting import Wait
@@ -55,6 +56,11 @@ class Subscriber:
         self._feeds = feeds
         self._encoder = encoder
         self._closing = closing
+        all_of = in_project(lambda: [info.name for info in broker.list_subscriptions()], "subscriptions")
+        self._of_project = Quota("subscriptions", profile.subscriptions_max, all_of)
+        self._of_topic = Quota(
+            "subscriptions", profile.topic_subscriptions_max, lambda topic: len(broker.list_subscriptions(topic))
+        )
 
     # ── the resource ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -67,7 +73,8 @@ class Subscriber:
         settings = subscriptions.settings(request, self._profile)
         self._check_dead_letter_topic(settings)
         try:
-            info = await self._broker.create_subscription(request.name, request.topic, settings)
+            with self._of_project.room(names.project(request.name)), self._of_topic.room(request.topic):
+                info = await self._broker.create_subscription(request.name, request.topic, settings)
         except AlreadyExists:
             raise exists(request.name) from None
         return serialized(self._resource(info))
@@ -90,7 +97,7 @@ class Subscriber:
         """DeleteSubscription: backlog and leases go, open streams end (1.5.14)."""
         self._profile.check_name(request.subscription, "subscriptions")
         await self._broker.delete_subscription(request.subscription)
-        await iam.forget(self._broker, request.subscription)
+        await policies.forget(self._broker, request.subscription)
         return b""
 
     async def update_subscription(self, request: Any, _call: Call) -> bytes:
