@@ -9,6 +9,7 @@ import msgspec
 
 from heliograph.broker.reply import Reply
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.facts import Fact
 from heliograph.engine.failure import Settled
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
@@ -264,6 +265,18 @@ class Broker(Protocol):
     def log_offset(self, topic: str, published_ns: int) -> int:
         """The sequence of the first durable message published at that instant or later, one behind the last if there is
         none; see `Store.log_offset`. Blocks on the store. Raises: TopicNotFound."""
+
+    def event_bounds(self) -> tuple[int, int]:
+        """(first, last) position of the event log that can be read; `last` is `first` - 1 when none can.
+        Raises: FailedPrecondition (no event log is kept)."""
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        """What happened at positions in [first, last], in order; `heliograph.wire.arrow_events` makes rows of it. Safe
+        from any thread, blocks on the store. Raises: FailedPrecondition."""
+
+    def event_offset(self, at_ns: int) -> int:
+        """The first position at which something happened at that instant or later, one behind the last if nothing did.
+        Blocks on the store. Raises: FailedPrecondition."""
 
     def health(self) -> Health:
         """Whether it can do its work. It never raises."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heliograph.engine import facts as f
 from heliograph.engine.dead_lettering import DeadLettering
+from heliograph.engine.filters import parse_filter
 from heliograph.engine.limits import check_settings, check_text
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.subscription import Subscription
@@ -46,12 +47,14 @@ class Administration(DeadLettering):
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def create_subscription(self, name: str, topic: str, settings: SubscriptionSettings, now_ns: int) -> Subscription:
-        """Raises: AlreadyExists, TopicNotFound."""
+        """Raises: AlreadyExists, TopicNotFound, InvalidArgument (its filter cannot be read, among others)."""
         self.topic(topic)
         if name in self.subscriptions:
             raise AlreadyExists(f"Subscription already exists: {name}")
         check_text(name, "Subscription name")
         check_settings(settings)
+        if settings.filter:
+            parse_filter(settings.filter)
         self._record(f.SubscriptionCreated(name, self._number + 1, topic, settings, now_ns))
         return self.subscriptions[name]
 

@@ -22,6 +22,7 @@ from heliograph.engine.facts import ReturnCause
 from heliograph.engine.failure import Settled
 from heliograph.engine.leases import make_ack_ids, parse_ack_ids
 from heliograph.engine.limits import check_ack_deadline, check_drafts, check_text
+from heliograph.engine.matching import NO_MATCHES, matching
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
@@ -32,6 +33,7 @@ from heliograph.engine.message import (
     size_bytes,
     split_message_id,
 )
+from heliograph.engine.ranges import from_runs
 from heliograph.engine.retention import SWEEP_NS
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
@@ -101,20 +103,31 @@ class Engine(Administration):
             )
             for sequence, d in enumerate(drafts, first)
         ]
-        self._record(f.MessagesPublished(topic.name, topic.number, messages))
+        matched = matching(topic.filtered, messages) if topic.filtered else NO_MATCHES
+        self._record(f.MessagesPublished(topic.name, topic.number, messages, matched=matched))
         self._published += len(messages)
         if not self._sweep_ns:
             self._sweep_ns = now_ns + SWEEP_NS
         for subscription in topic.subscriptions.values():
-            if subscription.is_eager:
+            if not subscription.is_eager:
+                continue
+            if subscription.filter is None:
                 self._receive(subscription, messages)
+            elif subscription.number in matched:
+                runs = matched[subscription.number]
+                self._receive(subscription, [messages[sequence - first] for sequence in from_runs(runs)])
         base = topic.number * SEQUENCES_PER_TOPIC
         return [str(base + sequence) for sequence in range(first, first + len(messages))]
 
-    def _check_room(self, topic: Topic, drafts: Sequence[Draft]) -> None:
+    def _check_room(self, topic: Topic, offered: Sequence[Draft]) -> None:
         for subscription in topic.subscriptions.values():
             capacity = subscription.settings.capacity
             if capacity is None or not capacity.refuse:
+                continue
+            drafts = offered
+            if subscription.filter is not None:
+                drafts = [draft for draft in offered if subscription.filter.matches(draft.attributes)]
+            if not drafts:
                 continue
             if subscription.waiting + subscription.delayed + len(drafts) > capacity.messages:
                 raise QueueFull(subscription.name, capacity.messages)
@@ -218,9 +231,8 @@ class Engine(Administration):
 
     def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
         """Have `count` ready messages, if there are so many. Eager subscriptions have all of theirs already."""
-        head = subscription.topic.log.next_sequence
-        while subscription.backlog.count < count and subscription.next_sequence < head:
-            subscription.load(subscription.next_sequence + count - subscription.backlog.count - 1)
+        while subscription.backlog.count < count and subscription.unloaded:
+            subscription.load_more(count - subscription.backlog.count)
             expired = subscription.expired(now_ns)
             if expired:
                 self._expire(subscription, expired, now_ns)

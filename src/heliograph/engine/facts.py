@@ -30,6 +30,23 @@ class _Fact(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=True):
     """What all facts share."""
 
 
+class Details(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a fact tells beyond what recovery needs, where a broker keeps an event log.
+
+    Args:
+        at_ns: when it happened.
+        topic_number: of the messages; their ids begin with it.
+        attempts: which delivery of each message it is, or was, from 1; empty = the first of all.
+        spans_us: microseconds that each message had waited since its publication (leased), or been leased (settled);
+            a single one holds for all, empty = not known.
+    """
+
+    at_ns: int
+    topic_number: int = 0
+    attempts: list[int] = []
+    spans_us: list[int] = []
+
+
 class TopicCreated(_Fact, frozen=True):
     name: str
     number: int
@@ -92,13 +109,16 @@ class DocumentDeleted(_Fact, frozen=True):
 
 class MessagesPublished(_Fact, frozen=True):
     """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, which refers to them
-    by `first_sequence` and `last_sequence`; before it was stored these may be 0."""
+    by `first_sequence` and `last_sequence`; before it was stored these may be 0. `matched`: by number of each
+    subscription with a filter, which of the messages it takes; one that is not mentioned takes none."""
 
     topic: str
     topic_number: int
     messages: list[Message]
     first_sequence: int = 0
     last_sequence: int = 0
+    matched: dict[int, list[Run]] = {}
+    details: Details | None = None
 
 
 class DedupIdsNoted(_Fact, frozen=True):
@@ -116,6 +136,7 @@ class MessagesDropped(_Fact, frozen=True):
 
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class MessagesLeased(_Fact, frozen=True):
@@ -125,6 +146,7 @@ class MessagesLeased(_Fact, frozen=True):
     leased_ns: int
     deadline_ns: int
     consumer: str
+    details: Details | None = None
 
 
 class LeasesExtended(_Fact, frozen=True):
@@ -137,6 +159,7 @@ class LeasesExtended(_Fact, frozen=True):
 class MessagesAcknowledged(_Fact, frozen=True):
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class MessagesReturned(_Fact, frozen=True):
@@ -146,6 +169,7 @@ class MessagesReturned(_Fact, frozen=True):
     sequences: list[int]
     available_at_ns: list[int]
     cause: ReturnCause
+    details: Details | None = None
 
 
 class MessagesDeadLettered(_Fact, frozen=True):
@@ -157,6 +181,7 @@ class MessagesDeadLettered(_Fact, frozen=True):
     reason: DeadLetterReason
     dead_lettered_ns: int
     cause: ReturnCause | None
+    details: Details | None = None
 
 
 class DeadLettersForwarded(_Fact, frozen=True):
@@ -185,6 +210,7 @@ class MessagesPurged(_Fact, frozen=True):
 
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class CheckpointBegun(_Fact, frozen=True):
@@ -214,6 +240,7 @@ class LeasesRestored(_Fact, frozen=True):
     deadline_ns: int
     consumer: str
     held: list[Run]
+    leased_ns: int = 0
 
 
 class SubscriptionRestored(_Fact, frozen=True):
@@ -221,7 +248,8 @@ class SubscriptionRestored(_Fact, frozen=True):
 
     `ready` by priority band, as `fifo.pack` makes it; `behind` are those that wait for their key's turn, in its order;
     `delayed`, `expires` and `revived_ns` (when dead letters came back, where priorities age) are instants by sequence;
-    `failures` by sequence; from `next_sequence` on nothing is loaded.
+    `failures` by sequence; from `next_sequence` on nothing is loaded, and of what is below it not `earlier`, as
+    `ranges.pack_runs` makes it.
     """
 
     name: str
@@ -243,6 +271,7 @@ class SubscriptionRestored(_Fact, frozen=True):
     outstanding_bytes: int
     held_bytes: int
     revived_ns: dict[int, int]
+    earlier: bytes = b""
 
 
 Fact = (

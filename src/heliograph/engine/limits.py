@@ -22,6 +22,7 @@ ORDERING_KEY_BYTES_MAX = 1024  # Pub/Sub's resource limits
 RESERVED_KEY_PREFIX = "goog"  # spec 000 BR-017; it covers 'googclient_'
 PRIORITY_MAX = 9  # spec 003: 0-9, 9 is the highest
 ACK_DEADLINE_SECONDS_MAX = 600  # every spec; the doors have lower bounds of their own
+FILTER_BYTES_MAX = 256  # Pub/Sub's resource limits
 INSTANT_NS_MAX = 2**63 - 1  # what a store's column holds: the year 2262
 SPAN_NS_MAX = 2**62  # 146 years; so that an instant of these days and a span can be stored, too
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from heliograph.engine import facts as f
 from heliograph.engine.deduplication import DedupIds
+from heliograph.engine.details import with_details
 from heliograph.engine.documents import Documents
 from heliograph.engine.facts import Fact
 from heliograph.engine.leases import Lease
@@ -42,6 +43,8 @@ class State:
         self._facts: list[Fact] = []
         self._grown: Topic | None = None  # that a replayed fact was about, if it was a publication
         self.broken: Exception | None = None  # why no operation may follow; see `_record`
+        self.tells_details = False  # whether facts carry `Details`, for an event log
+        self.now_ns = 0  # of the latest `tick`
         self._read_log = read_log
         self._residency = Residency() if read_log is not None else None
         self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
@@ -75,6 +78,8 @@ class State:
     # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _record(self, fact: Fact) -> Any:
+        if self.tells_details:
+            fact = with_details(fact, self.topics, self.subscriptions, self.now_ns)
         self._facts.append(fact)
         if self._residency is not None:
             self._residency.fact_count += 1
@@ -149,7 +154,7 @@ class State:
             self.woken.add(subscription.name)
         for subscription in self.subscriptions.values():
             if subscription.detached and subscription.topic.number == topic.number:
-                subscription.topic = topic.stand_in()
+                subscription.stand_apart(topic)
 
     def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
         self._number = fact.number
@@ -159,7 +164,8 @@ class State:
         self, name: str, number: int, topic: Topic, settings: SubscriptionSettings, created_ns: int
     ) -> Subscription:
         subscription = Subscription(name, number, topic, settings, created_ns)
-        self.subscriptions[name] = topic.subscriptions[name] = subscription
+        self.subscriptions[name] = subscription
+        topic.attach(subscription)
         self._by_number[number] = subscription
         return subscription
 
@@ -179,7 +185,7 @@ class State:
         subscription = self.subscriptions.pop(fact.name)
         subscription.clear()
         del self._by_number[subscription.number]
-        subscription.topic.subscriptions.pop(fact.name, None)
+        subscription.topic.detach(subscription)
         self.woken.add(fact.name)
 
     def _new_log(self, topic_number: int) -> TopicLog:
@@ -194,9 +200,25 @@ class State:
         topic.log.append(messages, len(topic.subscriptions))
         if topic.plain and any(message.extras is not None for message in messages):
             topic.plain = False
+        if topic.filtered:
+            self._pass_over(topic, fact, messages[0].sequence)
+            return
         for subscription in topic.subscriptions.values():
             subscription.totals.published += len(messages)
         self.woken.update(topic.subscriptions)
+
+    def _pass_over(self, topic: Topic, fact: f.MessagesPublished, first: int) -> None:
+        """Some of the subscriptions have filters: they get what these let pass, and are not even woken for the rest."""
+        stop = topic.log.next_sequence
+        for subscription in topic.subscriptions.values():
+            if subscription.filter is None:
+                subscription.totals.published += stop - first
+            else:
+                matched = fact.matched.get(subscription.number, [])
+                subscription.pass_over(first, stop, matched)
+                if not matched:
+                    continue
+            self.woken.add(subscription.name)
 
     def _on_dedup_ids_noted(self, fact: f.DedupIdsNoted) -> None:
         topic = self.topics[fact.topic]
@@ -208,7 +230,7 @@ class State:
         self.subscriptions[fact.subscription].skip(fact.sequences)
 
     def _on_messages_leased(self, fact: f.MessagesLeased) -> list[Message]:
-        lease = Lease(fact.lease_number, fact.deadline_ns, fact.consumer)
+        lease = Lease(fact.lease_number, fact.deadline_ns, fact.consumer, fact.leased_ns)
         return self.subscriptions[fact.subscription].lease(fact.sequences, lease, fact.leased_ns)
 
     def _on_leases_extended(self, fact: f.LeasesExtended) -> None:

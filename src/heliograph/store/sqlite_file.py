@@ -4,6 +4,7 @@
 journal   one row for each group of facts that was committed together. Positions are consecutive, so a missing
           row is noticed. The first is 1, or a checkpoint, which has taken the place of those before it
 messages  the messages that the journal's MessagesPublished facts refer to; see `rows.py`
+history   rows that a checkpoint has taken the place of, kept as an event log; see `history.py`
 trims     for each topic the sequence below which messages are gone, save those that somebody still holds
 ========  =====================================================================================================
 """
@@ -15,6 +16,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from heliograph.errors import StoreRefused
 from heliograph.store.rows import Group, JournalRow, Trim
@@ -59,6 +61,14 @@ CREATE TABLE trims (
     up_to INTEGER NOT NULL,
     checksum INTEGER NOT NULL
 );
+"""
+
+_HISTORY = """
+CREATE TABLE IF NOT EXISTS history (
+    position INTEGER PRIMARY KEY,
+    checksum INTEGER NOT NULL,
+    body BLOB NOT NULL
+)
 """
 
 _HEADER_BYTES = 100
@@ -112,7 +122,7 @@ def create(path: Path, connect: Connect) -> None:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that a file can give space back later
             connection.executescript(
-                f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
+                f"BEGIN; {_SCHEMA} {_HISTORY}; PRAGMA application_id = {APPLICATION_ID}; "
                 f"PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
             )
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -186,6 +196,13 @@ def open_reader(path: Path, connect: Connect, *, alone: bool = False) -> sqlite3
     return connection
 
 
+class History(Protocol):
+    """What keeps rows that the journal is done with."""
+
+    def take_over(self, connection: sqlite3.Connection, position: int) -> None:
+        """Within a transaction: the journal's rows up to `position` are about to go."""
+
+
 class Writer:
     """The one connection that changes the file; for one thread.
 
@@ -193,12 +210,14 @@ class Writer:
         path: the file, which exists.
         connect: `sqlite3.connect`, or what a test puts in its place.
         synchronous: SQLite's setting: "FULL", "NORMAL" or "OFF".
+        history: takes over what checkpoints replace.
     """
 
-    def __init__(self, path: Path, connect: Connect, synchronous: str) -> None:
+    def __init__(self, path: Path, connect: Connect, synchronous: str, history: History) -> None:
         self._path = path
         self._connect = connect
         self._synchronous = synchronous
+        self._history = history
         self._connection: sqlite3.Connection | None = None
         self._position = -1  # of the last journal row that is known to be durable; -1 = not known yet
 
@@ -248,6 +267,7 @@ class Writer:
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise sqlite3.OperationalError("another program is using the file")
+            connection.execute(_HISTORY)
             if self._position < 0:
                 self._position = connection.execute("SELECT coalesce(max(position), 0) FROM journal").fetchone()[0]
         except BaseException:
@@ -271,6 +291,7 @@ class Writer:
         if group.journal is not None:
             connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (self._position + 1, *group.journal))
             if group.replaces:
+                self._history.take_over(connection, self._position)
                 connection.execute("DELETE FROM journal WHERE position <= ?", (self._position,))
         unfinished = trim_rows(connection, group.trims, TRIMMED_ROWS_MAX) if group.trims else {}
         gave_back = _give_back(connection) if group.trims or group.replaces else 0
