@@ -243,5 +243,5 @@ def _wait_seconds(timeout_seconds: float | None) -> float:
     """How long a Pull may wait, so that an empty answer arrives before the client's own timeout."""
     if timeout_seconds is None:
         return PULL_WAIT_SECONDS_MAX
-    margin = min(max(timeout_seconds * 0.1, 0.05), 0.5)
+    margin = min(max(timeout_seconds * 0.25, 0.1), 1.0)
     return min(max(timeout_seconds - margin, 0.0), PULL_WAIT_SECONDS_MAX)
