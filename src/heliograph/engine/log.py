@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from heliograph.engine.message import Message, total_bytes
-from heliograph.engine.ranges import Run, to_runs
+from heliograph.engine.ranges import Run, between, count_of, from_runs, to_runs
 from heliograph.engine.residency import Residency
 from heliograph.errors import Internal
 
@@ -76,6 +76,31 @@ class Page:
             for place in places:
                 self.holders[place] += 1
 
+    def has(self, place: int) -> bool:
+        """Whether the message there is held, of a page in memory."""
+        return place < len(self.messages) and self.messages[place] is not None
+
+    def put(self, messages: Mapping[int, Message]) -> None:
+        """Messages by place that one holder has from now on, in a page in memory that lacks them."""
+        missing = max(messages, default=-1) + 1 - len(self.messages)
+        if missing > 0:
+            self.messages.extend([None] * missing)
+            if self.holders is not None:
+                self.holders.extend([0] * missing)
+        for place, message in messages.items():
+            self.messages[place] = message
+            if self.holders is not None:
+                self.holders[place] = 1
+        self.live += len(messages)
+
+    def hold_places_inside(self, places: Sequence[int]) -> None:
+        """One holder more for each of these messages of a page in memory."""
+        if places and self.holders is None:
+            self.holders = array("I", [int(message is not None) for message in self.messages])
+        if self.holders is not None:
+            for place in places:
+                self.holders[place] += 1
+
     def let_go_outside(self, place: int) -> None:
         """Nobody holds the message there any more, and the page is out of memory."""
         assert self.out is not None
@@ -92,7 +117,7 @@ class TopicLog:
         residency: which pages of all topics are in memory; None = all.
     """
 
-    __slots__ = ("_floor_page", "_outside", "_pages", "_read", "_residency", "next_sequence")
+    __slots__ = ("_floor_page", "_outside", "_pages", "_read", "_recalled", "_residency", "next_sequence")
 
     def __init__(self, read: ReadLog | None = None, residency: Residency | None = None) -> None:
         self.next_sequence = 1  # what the next message will get
@@ -100,6 +125,7 @@ class TopicLog:
         self._floor_page = 0  # no page is below it
         self._outside = 0  # how many pages are out of memory
         self._read = read
+        self._recalled: dict[int, Message] = {}  # see `recall`
         self._residency = residency
 
     # ── growing ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,6 +266,7 @@ class TopicLog:
             page = self._pages[number] = Page()
             page.out = bytearray(PAGE_MESSAGES)
             self._outside += 1
+            self._floor_page = min(self._floor_page, number)
         elif page.out is None:
             page.go_out()  # a subscription that was restored before has looked into it
             self._outside += 1
@@ -260,6 +287,56 @@ class TopicLog:
             else:
                 self._page_outside(number).hold_places([(sequence - 1) & _MASK for sequence in sequences[index:stop]])
             index = stop
+
+    # ── seeking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def recall(self, runs: Sequence[Run], durable: int) -> None:
+        """Read what `take_back` will need of the end of the log: pages there may have messages that are not durable,
+        and must not leave memory.
+
+        Args:
+            runs: messages that the store has, save those in memory.
+            durable: the last sequence that the store has.
+
+        Raises:
+            Unavailable, Internal: the store cannot be read, or is damaged there.
+        """
+        self._recalled = {}
+        for number in range(max(durable, 1) - 1 >> _SHIFT, (self.next_sequence - 1 >> _SHIFT) + 1):
+            page, base = self._pages.get(number), number * PAGE_MESSAGES + 1
+            if page is None or page.out is not None:
+                continue
+            wanted = {n for n in from_runs(between(runs, base, base + PAGE_MESSAGES)) if not page.has(n - base)}
+            if wanted and self._read is not None:
+                found = self._read(min(wanted), max(wanted))
+                self._recalled.update((message.sequence, message) for message in found if message.sequence in wanted)
+
+    def take_back(self, runs: Sequence[Run]) -> None:
+        """One holder more for each: messages that are in memory, or in the store. A page in memory that lacks some goes
+        out, unless `recall` has read them."""
+        for number, pieces in _by_page(runs):
+            page, base = self._pages.get(number), number * PAGE_MESSAGES + 1
+            places = [sequence - base for sequence in from_runs(pieces)]
+            if page is not None and page.out is None:
+                absent = [place for place in places if not page.has(place)]
+                if all(base + place in self._recalled for place in absent):
+                    page.put({place: self._recalled[base + place] for place in absent})
+                    page.hold_places_inside([place for place in places if place not in set(absent)])
+                    continue
+            if len(pieces) == 1:
+                self._page_outside(number).hold_outside(places[0], len(places))
+            else:
+                self._page_outside(number).hold_places(places)
+        self._recalled = {}
+
+    def release_runs(self, runs: Sequence[Run]) -> None:
+        """As `release`; whole pages that nobody else holds go at once."""
+        for number, pieces in _by_page(runs):
+            page = self._pages[number]
+            if page.holders is None and page.live == count_of(pieces):
+                self._drop(number, page)
+            else:
+                self.release(list(from_runs(pieces)))
 
     def floor(self) -> int:
         """The lowest sequence that somebody holds; `next_sequence` if nobody holds any."""
@@ -389,3 +466,20 @@ class TopicLog:
 def _size_bytes(messages: Sequence[Message]) -> int:
     """What they take in memory."""
     return total_bytes(messages) + OVERHEAD_BYTES * len(messages)
+
+
+def _by_page(runs: Sequence[Run]) -> Iterator[tuple[int, list[Run]]]:
+    """Runs cut at the pages' ends, with the number of the page that each group is in."""
+    number, pieces = -1, list[Run]()
+    for first, stop in runs:
+        while first < stop:
+            page = (first - 1) >> _SHIFT
+            end = min(stop, (page + 1) * PAGE_MESSAGES + 1)
+            if page != number:
+                if pieces:
+                    yield number, pieces
+                number, pieces = page, []
+            pieces.append((first, end))
+            first = end
+    if pieces:
+        yield number, pieces
