@@ -152,6 +152,7 @@ def test_a_data_directory_in_use_is_one_line(heliograph: Run, serve: Start) -> N
         ("--store", "memory", "--memory-budget", "1GB"),
         ("--durability", "some"),
         ("--memory-budget", "much"),
+        ("--event-retention", "long"),
         ("--memory-budget", "0"),
         ("--no-such-option",),
     ],

@@ -16,18 +16,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar, get_args
 
 from heliograph.broker.administration import QUEUE_PREFIX, Administration
-from heliograph.broker.clock import Clock, SystemClock
+from heliograph.broker.clock import Clock, SystemClock, Timer
 from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES, Housekeeping
 from heliograph.broker.protocol import Health, Watch
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.facts import Fact
 from heliograph.engine.failure import Settled
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.errors import (
+    FailedPrecondition,
     HeliographError,
     InvalidAckId,
     InvalidArgument,
@@ -39,6 +41,12 @@ from heliograph.store.protocol import COMMITTED, Commit, Durability, Store
 from heliograph.store.sqlite import SqliteStore
 
 _log = logging.getLogger("heliograph")
+
+EVENTS_BYTES_MAX = 256 * 1024 * 1024
+"""How much a file keeps of its event log; the oldest part goes first."""
+
+EVENTS_IN_MEMORY_MAX = 1_000_000
+"""How many events a broker in memory keeps, about."""
 
 FORWARDING_SECONDS_MAX = 5.0
 """How long closing waits for dead letters on their way to their topics."""
@@ -53,18 +61,27 @@ class LocalBroker(Administration):
         store: where facts become durable; None = memory.
         clock: None = the machine's.
         memory_budget_bytes: how many bytes of messages may stay in memory when the store has them too; None = all stay.
+        event_retention_ns: how long the event log is kept, as far as the store keeps one; 0 = there is none.
 
     Raises:
         StoreRefused: the store cannot be opened; it is left untouched.
     """
 
     def __init__(
-        self, store: Store | None = None, clock: Clock | None = None, *, memory_budget_bytes: int | None = None
+        self,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        *,
+        memory_budget_bytes: int | None = None,
+        event_retention_ns: int = 0,
     ) -> None:
-        self._store: Store = MemoryStore() if store is None else store
+        self._event_retention_ns = event_retention_ns
+        if store is None:
+            store = MemoryStore(events_max=EVENTS_IN_MEMORY_MAX if event_retention_ns else 0)
+        self._store: Store = store
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = threading.RLock()
-        self._housekeeping = Housekeeping(self._store, memory_budget_bytes)
+        self._housekeeping = Housekeeping(self._store, memory_budget_bytes, event_retention_ns)
         self._engine = self._housekeeping.engine
         self._watches = Watches()
         self._commit: Commit = COMMITTED  # of the latest facts
@@ -94,6 +111,7 @@ class LocalBroker(Administration):
         clock: Clock | None = None,
         durability: Durability = "full",
         memory_budget_bytes: int | None = MEMORY_BUDGET_BYTES,
+        event_retention_ns: int = 0,
     ) -> Self:
         """A broker that keeps everything in a directory, and goes on from what is there.
 
@@ -103,6 +121,7 @@ class LocalBroker(Administration):
             durability: what an answer survives: "full" = a killed process and a power cut, "process" = a killed
                 process, "none" = a killed process, but a power cut may destroy the file.
             memory_budget_bytes: how many bytes of messages may stay in memory; None = all stay.
+            event_retention_ns: how long the event log is kept, within `EVENTS_BYTES_MAX`; 0 = there is none.
 
         Raises:
             InvalidArgument: `data_dir` is no path, or there is no such durability.
@@ -111,8 +130,9 @@ class LocalBroker(Administration):
         _check_path(data_dir)
         if durability not in get_args(Durability):
             raise InvalidArgument(f"durability must be one of {', '.join(get_args(Durability))}, not {durability!r}")
-        store = SqliteStore(data_dir, durability=durability)
-        return cls(store, clock, memory_budget_bytes=memory_budget_bytes)
+        events_bytes_max = EVENTS_BYTES_MAX if event_retention_ns else 0
+        store = SqliteStore(data_dir, durability=durability, events_bytes_max=events_bytes_max)
+        return cls(store, clock, memory_budget_bytes=memory_budget_bytes, event_retention_ns=event_retention_ns)
 
     # ── how every operation ends ────────────────────────────────────────────────────────────────────────────────────
 
@@ -411,6 +431,22 @@ class LocalBroker(Administration):
             number = self._engine.topic(topic).number
         return self._store.log_offset(number, published_ns)
 
+    def event_bounds(self) -> tuple[int, int]:
+        self._check_event_log()
+        return self._store.event_bounds()
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        self._check_event_log()
+        return self._store.read_events(first, last)
+
+    def event_offset(self, at_ns: int) -> int:
+        self._check_event_log()
+        return self._store.event_offset(at_ns)
+
+    def _check_event_log(self) -> None:
+        if not self._event_retention_ns:
+            raise FailedPrecondition("This broker keeps no event log: start it with --event-retention 24h")
+
     def health(self) -> Health:
         store = self._store
         return Health(store.kind, store.durability, "The broker is closed" if self._closed else self._trouble())
@@ -424,6 +460,9 @@ class LocalBroker(Administration):
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
+
+    def timer(self, callback: Callable[[], None]) -> Timer:
+        return self._clock.timer(callback)
 
     def close(self) -> None:
         with self._lock:

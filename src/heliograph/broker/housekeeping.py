@@ -34,14 +34,17 @@ class Housekeeping:
     Args:
         store: where the facts are.
         memory_budget_bytes: how many bytes of messages may stay in memory when the store has them too; None = all stay.
+        event_retention_ns: how long the event log is kept; 0 = there is none.
     """
 
-    def __init__(self, store: Store, memory_budget_bytes: int | None) -> None:
+    def __init__(self, store: Store, memory_budget_bytes: int | None, event_retention_ns: int = 0) -> None:
         self._store = store
         self._budget_bytes = memory_budget_bytes
         self._checkpoint_not_before = 0.0
         self._settled: dict[int, tuple[int, Sequence[Run]]] | None = None  # by topic, at the last trim
+        self._event_retention_ns = event_retention_ns
         self.engine = Engine(self._read)
+        self.engine.tells_details = event_retention_ns > 0
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
         return [message for batch in self._store.read_log(topic_number, first, last, held=True) for message in batch]
@@ -109,8 +112,16 @@ class Housekeeping:
         if self._store.checkpoint_due:
             self._checkpoint()
         if self.engine.trims is not None:
+            if self._event_retention_ns:
+                self._forget_events()
             self._trim(self.engine.trims)
             self.engine.trims = None
+
+    def _forget_events(self) -> None:
+        try:
+            self._store.forget_events(self._store.event_offset(self.engine.now_ns - self._event_retention_ns))
+        except HeliographError as error:  # no business of the operation that happened to bring it
+            _log.warning("the event log cannot be read, and is trimmed later: %s", error)
 
     def settle(self) -> Commit:
         """All at once, whether it is due or not: the facts of a recovery, a checkpoint, and what may be trimmed."""

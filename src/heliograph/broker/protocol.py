@@ -7,8 +7,10 @@ from typing import Protocol
 
 import msgspec
 
+from heliograph.broker.clock import Timer
 from heliograph.broker.reply import Reply
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.facts import Fact
 from heliograph.engine.failure import Settled
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
@@ -265,11 +267,27 @@ class Broker(Protocol):
         """The sequence of the first durable message published at that instant or later, one behind the last if there is
         none; see `Store.log_offset`. Blocks on the store. Raises: TopicNotFound."""
 
+    def event_bounds(self) -> tuple[int, int]:
+        """(first, last) position of the event log that can be read; `last` is `first` - 1 when none can.
+        Raises: FailedPrecondition (no event log is kept)."""
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        """What happened at positions in [first, last], in order; `heliograph.wire.arrow_events` makes rows of it. Safe
+        from any thread, blocks on the store. Raises: FailedPrecondition."""
+
+    def event_offset(self, at_ns: int) -> int:
+        """The first position at which something happened at that instant or later, one behind the last if nothing did.
+        Blocks on the store. Raises: FailedPrecondition."""
+
     def health(self) -> Health:
         """Whether it can do its work. It never raises."""
 
     def now_ns(self) -> int:
         """The broker's time, nanoseconds since the epoch: what delays, expiries and deadlines are counted from."""
+
+    def timer(self, callback: Callable[[], None]) -> Timer:
+        """A timer on that time, for what a door does when nobody calls: `callback()` may come from any thread, must not
+        block and must not call the broker. It has a thread once it is set, so a door needs one, not many."""
 
     def close(self) -> None:
         """Everything answered is durable and the store is released. Idempotent."""

@@ -17,6 +17,7 @@ import typer
 from heliograph import __version__
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
+from heliograph.cli.duration import parse_duration
 from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
 from heliograph.cli.size import parse_size, show_size
 from heliograph.store.sqlite import SqliteStore
@@ -75,6 +76,15 @@ def serve(
             metavar="SIZE",
         ),
     ] = None,
+    event_retention: Annotated[
+        int,
+        typer.Option(
+            help="How long the event log is kept (what was published, delivered, acknowledged, nacked, expired or "
+            "dead-lettered, and when): 24h, 7d, or 0 for none; at most 256 MB of it.",
+            parser=parse_duration,
+            metavar="SPAN",
+        ),
+    ] = "24h",  # type: ignore[assignment]  # typer parses defaults, too
     admin_test_hooks: Annotated[
         bool,
         typer.Option(
@@ -96,8 +106,9 @@ def serve(
         if not _is_loopback(host):
             _tell(f"{host} is reachable from other machines, and whoever reaches it may use it: there are no passwords")
         if store is StoreKind.MEMORY:
-            return _memory_broker(hooks)
-        return _sqlite_broker(directory, durability or DurabilityKind.FULL, memory_budget or MEMORY_BUDGET_BYTES, hooks)
+            return _memory_broker(hooks, event_retention)
+        budget = memory_budget or MEMORY_BUDGET_BYTES
+        return _sqlite_broker(directory, durability or DurabilityKind.FULL, budget, hooks, event_retention)
 
     try:
         asyncio.run(server.serve(open_broker, server.ServeOptions(host=host, port=port), hooks=hooks))
@@ -122,16 +133,25 @@ def _test_hooks() -> TestHooks:
     return TestHooks(serves_admin=True)
 
 
-def _memory_broker(hooks: TestHooks | None) -> LocalBroker:
+def _memory_broker(hooks: TestHooks | None, event_retention_ns: int) -> LocalBroker:
     _tell("keeping everything in memory: it is gone when this process ends")
-    return LocalBroker() if hooks is None else hooks.open_broker()
+    return LocalBroker(event_retention_ns=event_retention_ns) if hooks is None else hooks.open_broker()
 
 
 def _sqlite_broker(
-    directory: Path, durability: DurabilityKind, memory_budget_bytes: int, hooks: TestHooks | None
+    directory: Path,
+    durability: DurabilityKind,
+    memory_budget_bytes: int,
+    hooks: TestHooks | None,
+    event_retention_ns: int,
 ) -> LocalBroker:
     if hooks is None:
-        broker = LocalBroker.open(directory, durability=durability.value, memory_budget_bytes=memory_budget_bytes)
+        broker = LocalBroker.open(
+            directory,
+            durability=durability.value,
+            memory_budget_bytes=memory_budget_bytes,
+            event_retention_ns=event_retention_ns,
+        )
     else:
         store = SqliteStore(directory, durability=durability.value)
         broker = hooks.open_broker(store, memory_budget_bytes=memory_budget_bytes)

@@ -30,6 +30,23 @@ class _Fact(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=True):
     """What all facts share."""
 
 
+class Details(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a fact tells beyond what recovery needs, where a broker keeps an event log.
+
+    Args:
+        at_ns: when it happened.
+        topic_number: of the messages; their ids begin with it.
+        attempts: which delivery of each message it is, or was, from 1; empty = the first of all.
+        spans_us: microseconds that each message had waited since its publication (leased), or been leased (settled);
+            a single one holds for all, empty = not known.
+    """
+
+    at_ns: int
+    topic_number: int = 0
+    attempts: list[int] = []
+    spans_us: list[int] = []
+
+
 class TopicCreated(_Fact, frozen=True):
     name: str
     number: int
@@ -138,6 +155,7 @@ class MessagesPublished(_Fact, frozen=True):
     first_sequence: int = 0
     last_sequence: int = 0
     matched: dict[int, list[Run]] = {}
+    details: Details | None = None
     disordered: bool = False
 
 
@@ -156,6 +174,7 @@ class MessagesDropped(_Fact, frozen=True):
 
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class MessagesLeased(_Fact, frozen=True):
@@ -165,6 +184,7 @@ class MessagesLeased(_Fact, frozen=True):
     leased_ns: int
     deadline_ns: int
     consumer: str
+    details: Details | None = None
 
 
 class LeasesExtended(_Fact, frozen=True):
@@ -177,6 +197,7 @@ class LeasesExtended(_Fact, frozen=True):
 class MessagesAcknowledged(_Fact, frozen=True):
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class MessagesReturned(_Fact, frozen=True):
@@ -186,6 +207,7 @@ class MessagesReturned(_Fact, frozen=True):
     sequences: list[int]
     available_at_ns: list[int]
     cause: ReturnCause
+    details: Details | None = None
 
 
 class MessagesDeadLettered(_Fact, frozen=True):
@@ -197,6 +219,7 @@ class MessagesDeadLettered(_Fact, frozen=True):
     reason: DeadLetterReason
     dead_lettered_ns: int
     cause: ReturnCause | None
+    details: Details | None = None
 
 
 class DeadLettersForwarded(_Fact, frozen=True):
@@ -225,6 +248,7 @@ class MessagesPurged(_Fact, frozen=True):
 
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class CheckpointBegun(_Fact, frozen=True):
@@ -256,6 +280,7 @@ class LeasesRestored(_Fact, frozen=True):
     deadline_ns: int
     consumer: str
     held: list[Run]
+    leased_ns: int = 0
 
 
 class SubscriptionRestored(_Fact, frozen=True):

@@ -22,11 +22,13 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
         number: of the hand-out; with the sequence it makes the ack id, so an ack id names one delivery.
         deadline_ns: when it ends.
         consumer: who holds it; "" = unnamed.
+        leased_ns: when it was handed out; 0 = not known.
     """
 
     number: int
     deadline_ns: int
     consumer: str
+    leased_ns: int = 0
 
 
 class Leases:
@@ -55,7 +57,7 @@ class Leases:
     def extend(self, sequences: Sequence[int], deadline_ns: int) -> None:
         """Move the deadline of messages of one hand-out."""
         old = self.by_sequence[sequences[0]]
-        lease = Lease(old.number, deadline_ns, old.consumer)
+        lease = Lease(old.number, deadline_ns, old.consumer, old.leased_ns)
         self.by_sequence.update(dict.fromkeys(sequences, lease))
         self._push(sequences, lease)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from heliograph.engine import facts as f
 from heliograph.engine.administration import Administration
 from heliograph.engine.limits import INSTANT_NS_MAX, check_instant, check_text
-from heliograph.engine.ranges import Run, difference, pack_runs
+from heliograph.engine.ranges import Run, pack_runs
 from heliograph.engine.seek import DurableLog, unacknowledged_from, unacknowledged_in
 from heliograph.engine.snapshots import LIFE_NS, LIFE_NS_MIN, Snapshot
 from heliograph.engine.subscription import Subscription
@@ -37,7 +37,7 @@ class Seeking(Administration):
         subscription = self._attached(name)
         self.tick(now_ns)
         instant_ns = min(max(instant_ns, 0), INSTANT_NS_MAX)  # later ones are in no message either
-        self._seek(subscription, unacknowledged_from(subscription, instant_ns, now_ns, durable), durable, now_ns)
+        self._seek(subscription, unacknowledged_from(subscription, instant_ns, now_ns, durable), now_ns)
 
     def seek_to_snapshot(self, name: str, snapshot_name: str, durable: DurableLog, now_ns: int) -> None:
         """See `Broker.seek_to_snapshot`. Raises as `seek_to_time`, and SnapshotNotFound, FailedPrecondition."""
@@ -45,11 +45,9 @@ class Seeking(Administration):
         snapshot = self.snapshot(snapshot_name, now_ns)
         if snapshot.topic is not subscription.topic:
             raise FailedPrecondition(f"The snapshot {snapshot_name} is of another topic than the subscription {name}.")
-        self._seek(subscription, unacknowledged_in(subscription, snapshot, durable), durable, now_ns)
+        self._seek(subscription, unacknowledged_in(subscription, snapshot, durable), now_ns)
 
-    def _seek(self, subscription: Subscription, target: list[Run], durable: DurableLog, now_ns: int) -> None:
-        _, last = durable.bounds()
-        subscription.topic.log.recall(difference(target, subscription.unacknowledged_runs()), last)
+    def _seek(self, subscription: Subscription, target: list[Run], now_ns: int) -> None:
         self._record(f.SubscriptionSought(subscription.name, pack_runs(target), now_ns))
         if subscription.is_eager:
             with suppress(HeliographError):  # whoever pulls what cannot be read is told

@@ -11,6 +11,7 @@ from typing import Any
 
 from heliograph.engine import facts as f
 from heliograph.engine.deduplication import DedupIds
+from heliograph.engine.details import with_details
 from heliograph.engine.documents import Documents
 from heliograph.engine.facts import Fact
 from heliograph.engine.leases import Lease
@@ -45,6 +46,8 @@ class State:
         self._facts: list[Fact] = []
         self._grown: Topic | None = None  # that a replayed fact was about, if it was a publication
         self.broken: Exception | None = None  # why no operation may follow; see `_record`
+        self.tells_details = False  # whether facts carry `Details`, for an event log
+        self.now_ns = 0  # of the latest `tick`
         self._read_log = read_log
         self._residency = Residency() if read_log is not None else None
         self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
@@ -83,6 +86,8 @@ class State:
     # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _record(self, fact: Fact) -> Any:
+        if self.tells_details:
+            fact = with_details(fact, self.topics, self.subscriptions, self.now_ns)
         self._facts.append(fact)
         if self._residency is not None:
             self._residency.fact_count += 1
@@ -276,7 +281,7 @@ class State:
         self.subscriptions[fact.subscription].skip(fact.sequences)
 
     def _on_messages_leased(self, fact: f.MessagesLeased) -> list[Message]:
-        lease = Lease(fact.lease_number, fact.deadline_ns, fact.consumer)
+        lease = Lease(fact.lease_number, fact.deadline_ns, fact.consumer, fact.leased_ns)
         return self.subscriptions[fact.subscription].lease(fact.sequences, lease, fact.leased_ns)
 
     def _on_leases_extended(self, fact: f.LeasesExtended) -> None:

@@ -247,7 +247,9 @@ class Subscription(Loading):
             delayed=self._delayed.instants() if self._delayed is not None else {},
             expires=self._expires.instants() if self._expires is not None else {},
             leases=[
-                LeasesRestored(lease.number, lease.deadline_ns, lease.consumer, to_runs(sorted(sequences)))
+                LeasesRestored(
+                    lease.number, lease.deadline_ns, lease.consumer, to_runs(sorted(sequences)), lease.leased_ns
+                )
                 for lease, sequences in groups.values()
             ],
             failures=dict(self.failures),
@@ -292,7 +294,7 @@ class Subscription(Loading):
         for sequence, instant_ns in state.expires.items():
             self._expire_at(sequence, instant_ns)
         for group in state.leases:
-            lease = Lease(group.number, group.deadline_ns, group.consumer)
+            lease = Lease(group.number, group.deadline_ns, group.consumer, group.leased_ns)
             self.leases.grant(list(from_runs(group.held)), lease)
         if self._keys is not None:
             self._restore_keys(self._keys, state)

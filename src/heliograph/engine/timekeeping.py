@@ -67,6 +67,7 @@ class Timekeeping(State):
 
     def tick(self, now_ns: int) -> None:
         """Let happen what is due: leases end, delays pass, messages expire. Every operation does it first."""
+        self.now_ns = now_ns
         timers = self._timers
         while timers and timers[0][0] <= now_ns:
             instant, number = heappop(timers)

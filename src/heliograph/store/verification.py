@@ -113,7 +113,12 @@ class _Check:
     def _pages(self, problems: list[str]) -> None:
         """Pages are damaged: whose, and does it matter?"""
         findings, place_found = self._findings, False
-        for table, where in (("journal", "journal"), ("messages", "messages"), ("trims", "trims")):
+        for table, where in (
+            ("journal", "journal"),
+            ("messages", "messages"),
+            ("trims", "trims"),
+            ("history", "history"),
+        ):
             lines = self._page_problems(table)
             if not lines:
                 continue
@@ -123,6 +128,8 @@ class _Check:
                 affects = "no message: all of them are whole, but they are not found; `REINDEX` in sqlite3 mends it"
             elif findings.any(where):
                 affects = f"what is said of the {where} here"
+            elif where == "history":
+                affects = "readers of the event log only: no message, and no broker's start"
             else:
                 affects = "nothing that can be told: every row can be read, but do not write to this file any more"
             findings.add(Finding(where, _few(lines), affects))

@@ -42,13 +42,18 @@ where the publisher named none."""
 _SEQUENCE_DIGITS = len(str(SEQUENCES_PER_TOPIC - 1))
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The schema with these columns, in this order.
+def chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """Of a schema these columns, in this order.
 
     Raises:
         KeyError: there is no such column.
     """
-    return pa.schema([SCHEMA.field(column) for column in columns])
+    return pa.schema([schema.field(column) for column in columns])
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """`chosen` from `SCHEMA`."""
+    return chosen(SCHEMA, columns)
 
 
 def record_batch(topic: str, topic_number: int, messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
