@@ -32,6 +32,8 @@ from heliograph.server.http import BODY_BYTES_MAX, MethodNotAllowed, answer, ans
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
+from heliograph.server.push.routes import push_routes
+from heliograph.server.push.service import Pushing
 from heliograph.server.queue_commands import QueueCommands
 from heliograph.server.queue_rest import rest_routes
 from heliograph.server.queue_socket import QueueSocket
@@ -122,11 +124,12 @@ class Application:
         feeds = Feeds(broker)
         commands = QueueCommands(broker, feeds, closing)
         self._queue_socket = QueueSocket(broker, feeds, closing, commands, self._hosts)
-        methods = pubsub_methods(broker, feeds, closing, profile)
+        self.pushing = Pushing(broker)
+        methods = pubsub_methods(broker, feeds, closing, profile, subscription_changed=self.pushing.look)
         if hooks is not None:
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
-        routes += [*queue_routes(commands), *rest_routes(commands)]
+        routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
         routes.append(queue_openapi.openapi_route(health.heliograph_version()))
         routes += RestDoor(bindings, methods, translate).routes()
         routes.append(openapi_route(bindings, methods, health.heliograph_version()))
@@ -265,7 +268,8 @@ async def _serve_on(
     )
     _silence_banner()
     hosts = Hosts(options.host, options.allowed_hosts)
-    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT, hooks, hosts), config)
+    application = Application(broker, closing, LENIENT if options.lenient else STRICT, hooks, hosts)
+    server = Server(application, config)
     loop = asyncio.get_running_loop()
 
     def begin() -> None:
@@ -281,6 +285,7 @@ async def _serve_on(
         try:
             await server.wait_started()
             host, port = listener.getsockname()[:2]
+            application.pushing.start()
             if options.announce:
                 print(f"Server started, listening on {port}", flush=True)
             if on_started is not None:
@@ -289,6 +294,7 @@ async def _serve_on(
         finally:
             begin()
             await asyncio.gather(serving, return_exceptions=True)
+            await application.pushing.close()
 
 
 def _silence_banner() -> None:
