@@ -89,6 +89,13 @@ def test_a_body_of_30_mb_is_refused_and_the_server_goes_on(http: Http, server: S
     http.command("queue.list")
 
 
+def test_a_body_of_100_mb_is_refused_before_it_is_sent(http: Http, server: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(b"POST /api/v1/command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n")
+        assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+    http.command("queue.list")
+
+
 def http_connection(server: Serving) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
 

@@ -17,7 +17,7 @@ from typing import Self, TypeVar, get_args
 
 from heliograph.broker.administration import QUEUE_PREFIX
 from heliograph.broker.claims import Claims
-from heliograph.broker.clock import Clock, SystemClock
+from heliograph.broker.clock import Clock, SystemClock, Timer
 from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES, Housekeeping
 from heliograph.broker.protocol import Health, Watch
@@ -429,6 +429,9 @@ class LocalBroker(Claims, Reading):
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
+
+    def timer(self, callback: Callable[[], None]) -> Timer:
+        return self._clock.timer(callback)
 
     def close(self) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from heliograph.broker.clock import Timer
 from heliograph.broker.reply import Reply
 from heliograph.engine.claims import Claim
 from heliograph.engine.dead_letter import DeadLetter
@@ -312,6 +313,10 @@ class Broker(Protocol):
 
     def now_ns(self) -> int:
         """The broker's time, nanoseconds since the epoch: what delays, expiries and deadlines are counted from."""
+
+    def timer(self, callback: Callable[[], None]) -> Timer:
+        """A timer on that time, for what a door does when nobody calls: `callback()` may come from any thread, must not
+        block and must not call the broker. It has a thread once it is set, so a door needs one, not many."""
 
     def close(self) -> None:
         """Everything answered is durable and the store is released. Idempotent."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from h2corn import Config, Server
 
 from heliograph.broker.protocol import Broker
-from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFound
-from heliograph.server import claims, events, health
+from heliograph.errors import HeliographError, Internal, NotFound
+from heliograph.server import claims, events, health, queue_openapi
 from heliograph.server import log as topic_log
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
@@ -27,11 +27,15 @@ from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
 from heliograph.server.grpc.reflection import reflection_methods
 from heliograph.server.hooks import Hooks, hooked
-from heliograph.server.http import BODY_BYTES_MAX, answer, answer_error, check_origin
+from heliograph.server.hosts import Hosts
+from heliograph.server.http import BODY_BYTES_MAX, MethodNotAllowed, answer, answer_error, check_origin
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
+from heliograph.server.push.routes import push_routes
+from heliograph.server.push.service import Pushing
 from heliograph.server.queue_commands import QueueCommands
+from heliograph.server.queue_rest import rest_routes
 from heliograph.server.queue_socket import QueueSocket
 from heliograph.server.queues import queue_routes
 from heliograph.server.rest.bindings import pubsub_bindings
@@ -67,6 +71,7 @@ class ServeOptions:
         handle_signals: SIGTERM and SIGINT shut down; only possible in the main thread.
         grace_seconds: see `GRACE_SECONDS`.
         lenient: the Pub/Sub door takes short names, short deadlines and mixed ordering keys (`pubsub/profile.py`).
+        allowed_hosts: names that browsers may reach it by, besides this machine's own (`hosts.py`).
     """
 
     host: str = "127.0.0.1"
@@ -75,6 +80,7 @@ class ServeOptions:
     handle_signals: bool = True
     grace_seconds: float = GRACE_SECONDS
     lenient: bool = False
+    allowed_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +105,32 @@ class Application:
         closing: begun when the server shuts down.
         profile: how strict the Pub/Sub door is.
         hooks: for tests; None = none.
+        hosts: by which names it may be reached; None = as on loopback.
     """
 
-    def __init__(self, broker: Broker, closing: Closing, profile: Profile = STRICT, hooks: Hooks | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        closing: Closing,
+        profile: Profile = STRICT,
+        hooks: Hooks | None = None,
+        hosts: Hosts | None = None,
+    ) -> None:
         self._broker = broker
+        self._hosts = hosts or Hosts("127.0.0.1")
         routes: list[Route] = [route for door in HTTP_DOORS for route in door.ROUTES]
         if hooks is not None:
             routes += hooks.routes
         feeds = Feeds(broker)
         commands = QueueCommands(broker, feeds, closing)
-        self._queue_socket = QueueSocket(broker, feeds, closing, commands)
-        methods = pubsub_methods(broker, feeds, closing, profile)
+        self._queue_socket = QueueSocket(broker, feeds, closing, commands, self._hosts)
+        self.pushing = Pushing(broker)
+        methods = pubsub_methods(broker, feeds, closing, profile, subscription_changed=self.pushing.look)
         if hooks is not None:
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
-        routes += queue_routes(commands)
+        routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
+        routes.append(queue_openapi.openapi_route(health.heliograph_version()))
         routes += RestDoor(bindings, methods, translate).routes()
         routes.append(openapi_route(bindings, methods, health.heliograph_version()))
         self._routes = RouteTable(routes)
@@ -146,6 +163,7 @@ class Application:
             await send(event)
 
         try:
+            self._hosts.check(scope)
             handlers = self._routes.handlers(scope["path"])
             handler = handlers.get(scope["method"])
             if handler is None:
@@ -165,12 +183,6 @@ class Application:
                 raise
             log.exception("%s %s failed", scope["method"], scope["path"])
             await answer_error(send, Internal("The broker failed on this request; its log tells more"))
-
-
-class MethodNotAllowed(InvalidArgument):
-    """The path is known, but not with this HTTP method."""
-
-    http_status_own = 405
 
 
 def _no_handler(scope: Scope, handlers: object) -> HeliographError:
@@ -255,7 +267,9 @@ async def _serve_on(
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()
-    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT, hooks), config)
+    hosts = Hosts(options.host, options.allowed_hosts)
+    application = Application(broker, closing, LENIENT if options.lenient else STRICT, hooks, hosts)
+    server = Server(application, config)
     loop = asyncio.get_running_loop()
 
     def begin() -> None:
@@ -271,6 +285,7 @@ async def _serve_on(
         try:
             await server.wait_started()
             host, port = listener.getsockname()[:2]
+            application.pushing.start()
             if options.announce:
                 print(f"Server started, listening on {port}", flush=True)
             if on_started is not None:
@@ -279,6 +294,7 @@ async def _serve_on(
         finally:
             begin()
             await asyncio.gather(serving, return_exceptions=True)
+            await application.pushing.close()
 
 
 def _silence_banner() -> None:

@@ -21,6 +21,7 @@ from heliograph.engine.message import Delivery
 from heliograph.errors import HeliographError
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
+from heliograph.server.hosts import Hosts
 from heliograph.server.http import check_origin
 from heliograph.server.queue_commands import Caller, QueueCommands, in_words_of_queues
 from heliograph.server.queue_envelope import perform
@@ -48,11 +49,13 @@ class QueueSocket:
         feeds: who waits on which queue.
         closing: ends the connections.
         commands: those of the door over HTTP.
+        hosts: by which names it may be reached.
     """
 
     PATH = "/api/v1/ws"
 
-    def __init__(self, broker: Broker, feeds: Feeds, closing: Closing, commands: QueueCommands) -> None:
+    def __init__(self, broker: Broker, feeds: Feeds, closing: Closing, commands: QueueCommands, hosts: Hosts) -> None:
+        self._hosts = hosts
         self._broker = broker
         self._feeds = feeds
         self._closing = closing
@@ -62,6 +65,7 @@ class QueueSocket:
         """One connection, from its handshake to its end."""
         await receive()
         try:
+            self._hosts.check(scope)
             check_origin(scope)
         except HeliographError as error:
             log.info("a WebSocket was refused: %s", error)
