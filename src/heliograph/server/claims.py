@@ -15,8 +15,8 @@ acknowledges them when what it made of them is durable.
 `max_messages` are taken as claims of `messages_per_claim` each, in the order of delivery; there may be fewer, or none.
 A claim is a lease: without an extension it ends `ttl_seconds` after it was taken or extended, its messages are
 delivered again, and that counts as an attempt. The consumer's name is what finds claims again, so each job needs one of
-its own. Answers are durable. `columns` are names of `heliograph.wire.arrow.CLAIM_SCHEMA`, by default all; `ready` is how many
-messages could be claimed now. A stream is whole only if it ends with `arrow.END_OF_STREAM`.
+its own. Answers are durable. `columns` are names of `heliograph.wire.arrow.CLAIM_SCHEMA`, by default all; `ready` is
+how many messages could be claimed now. A stream is whole only if it ends with `arrow.END_OF_STREAM`.
 """
 
 from __future__ import annotations
