@@ -237,6 +237,7 @@ def subscription_info(subscription: Subscription) -> SubscriptionInfo:
         subscription.created_ns,
         subscription.detached,
         subscription.topic.deleted,
+        subscription.topic.number,
     )
 
 
