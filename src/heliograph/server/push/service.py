@@ -36,7 +36,7 @@ class Pushing:
         """Push what there is."""
         self._loop = asyncio.get_running_loop()
         for info in self._broker.list_subscriptions():
-            if info.settings.resource:
+            if info.name.startswith("projects/"):  # a queue keeps something of its own as its resource
                 self.look(info.name)
 
     def look(self, name: str) -> None:
