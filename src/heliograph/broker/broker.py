@@ -416,6 +416,10 @@ class LocalBroker(Administration):
         wake(woken)
         return Reply(count, commit)
 
+    def last_number(self) -> int:
+        with self._lock:
+            return self._engine.last_number
+
     def log_bounds(self, topic: str) -> tuple[int, int]:
         with self._lock:
             number = self._engine.topic(topic).number

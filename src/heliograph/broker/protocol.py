@@ -254,6 +254,9 @@ class Broker(Protocol):
     def delete_document(self, collection: str, name: str) -> Reply[None]:
         """It is gone; one that was not there is no error."""
 
+    def last_number(self) -> int:
+        """The number of the latest topic or subscription: it grows with each that is made."""
+
     def log_bounds(self, topic: str) -> tuple[int, int]:
         """(first, last) durable sequence of the topic's log that can be read; `last` is `first` - 1 when none can.
         Raises: TopicNotFound."""
