@@ -14,6 +14,7 @@ import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
+from heliograph.server.queue_requests import QueueConfig
 from tests.server.clients import Answer, Http, wait_until
 from tests.server.conftest import serving
 
@@ -260,3 +261,10 @@ def test_a_consumer_at_its_prefetch_does_not_wait_for_a_queue_that_is_deleted(
     for thread in waiting:
         thread.join(4)
     assert [answer.status for answer in answers] == [200, 404]
+
+
+def test_a_server_starts_in_front_of_a_broker_that_has_queues_already() -> None:
+    broker = LocalBroker()
+    broker.create_queue("tasks", QueueConfig().settings())
+    with serving(broker) as up:
+        assert Http(up.port).command("queue.list") == {"queues": ["tasks"]}

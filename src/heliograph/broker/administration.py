@@ -203,4 +203,5 @@ def subscription_info(subscription: Subscription) -> SubscriptionInfo:
         subscription.created_ns,
         subscription.detached,
         subscription.topic.deleted,
+        subscription.topic.number,
     )

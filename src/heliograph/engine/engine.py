@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heliograph.engine import facts as f
-from heliograph.engine.administration import Administration
 from heliograph.engine.capacity import fitting, has_room_again, within
+from heliograph.engine.claims import Claims
 from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.deduplication import place_once
 from heliograph.engine.facts import ReturnCause
@@ -41,7 +41,7 @@ from heliograph.engine.topic import Topic
 from heliograph.errors import InvalidAckId, MessageNotFound, QueueFull, SubscriptionDetached
 
 
-class Engine(Administration):
+class Engine(Claims):
     """Topics, subscriptions and their messages: here publishing, delivering and settling, what else there is in the
     modules of its base classes.
 

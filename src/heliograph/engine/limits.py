@@ -23,6 +23,7 @@ RESERVED_KEY_PREFIX = "goog"  # spec 000 BR-017; it covers 'googclient_'
 PRIORITY_MAX = 9  # spec 003: 0-9, 9 is the highest
 ACK_DEADLINE_SECONDS_MAX = 600  # every spec; the doors have lower bounds of their own
 FILTER_BYTES_MAX = 256  # Pub/Sub's resource limits
+CLAIM_SECONDS_MAX = 7 * 86_400  # as long as messages are retained: a job that runs once a day finds its claims again
 INSTANT_NS_MAX = 2**63 - 1  # what a store's column holds: the year 2262
 SPAN_NS_MAX = 2**62  # 146 years; so that an instant of these days and a span can be stored, too
 
@@ -97,6 +98,19 @@ def check_ack_deadline(ack_deadline_ns: int) -> None:
     """
     if not 0 <= ack_deadline_ns <= ACK_DEADLINE_SECONDS_MAX * SECOND_NS:
         raise InvalidArgument(f"Ack deadline must be between 0 and {ACK_DEADLINE_SECONDS_MAX} seconds")
+
+
+def check_claim(consumer: str, ttl_ns: int) -> None:
+    """Refuse a claim that nobody could find again, or that is longer than any may be.
+
+    Raises:
+        InvalidArgument: no consumer is named, or the span is not up to seven days.
+    """
+    if not consumer:
+        raise InvalidArgument("A claim needs a consumer: the name under which it is found again")
+    check_text(consumer, "Consumer")
+    if not 0 < ttl_ns <= CLAIM_SECONDS_MAX * SECOND_NS:
+        raise InvalidArgument(f"A claim ends after 1 to {CLAIM_SECONDS_MAX} seconds unless it is extended")
 
 
 def check_settings(settings: TopicSettings | SubscriptionSettings) -> None:

@@ -110,10 +110,6 @@ class RemoteBroker:
             yield messages
             first = messages[-1].sequence + 1
 
-    def read_events(self, first: int, last: int) -> Iterator[Any]:
-        """Not over a connection: they are read through `/api/v1/events`."""
-        raise Unimplemented("A server's events are read at /api/v1/events")
-
     def close(self) -> None:
         """End the connection; the server's broker goes on. Idempotent."""
         with self._lock:
@@ -182,6 +178,17 @@ def _method(operation: o.Operation) -> Callable[..., Any]:
     return call
 
 
+def _not_remote(name: str) -> Callable[..., Any]:
+    def refuse(self: RemoteBroker, *_args: Any, **_kwargs: Any) -> Any:
+        raise Unimplemented(f"{name} is not available from another process this way: use the server's HTTP")
+
+    refuse.__name__ = name
+    refuse.__doc__ = f"Not `Broker.{name}`, whose result has no end that could be waited for."
+    return refuse
+
+
+for _name in o.NOT_REMOTE:
+    setattr(RemoteBroker, _name, _not_remote(_name))
 for _operation in o.OPERATIONS.values():
     if _operation.name not in vars(RemoteBroker):
         setattr(RemoteBroker, _operation.name, _method(_operation))

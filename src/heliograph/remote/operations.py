@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,7 +32,7 @@ VALUE, PENDING, DURABLE, FAILED, ERROR, EVENT = "value", "pending", "durable", "
 WATCH, UNWATCH, READ_LOG = "watch", "unwatch", "read_log"
 """Operations that are not simply called: the first answers with events, and a log is read in parts."""
 
-_BY_HAND = {"watch", "read_log", "read_events", "acknowledge_later", "now_ns", "close"}
+_BY_HAND = {"watch", "read_log", "acknowledge_later", "now_ns", "close"}
 
 
 class Operation(NamedTuple):
@@ -82,11 +82,24 @@ def _operation(name: str, method: Callable[..., Any]) -> Operation:
     )
 
 
+def _methods() -> dict[str, Callable[..., Any]]:
+    return {
+        name: method
+        for name, method in vars(Broker).items()
+        if inspect.isfunction(method) and not name.startswith("_") and name not in _BY_HAND
+    }
+
+
+def _gives_parts(method: Callable[..., Any]) -> bool:
+    return typing.get_origin(typing.get_type_hints(method)["return"]) is Iterator
+
+
 OPERATIONS: dict[str, Operation] = {
-    name: _operation(name, method)
-    for name, method in vars(Broker).items()
-    if inspect.isfunction(method) and not name.startswith("_") and name not in _BY_HAND
+    name: _operation(name, method) for name, method in _methods().items() if not _gives_parts(method)
 }
+
+NOT_REMOTE: tuple[str, ...] = tuple(name for name, method in _methods().items() if _gives_parts(method))
+"""What gives its result in parts, which no single answer can carry: Spark's doors over HTTP have them."""
 
 
 class WatchArguments(msgspec.Struct):

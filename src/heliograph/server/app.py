@@ -19,7 +19,7 @@ from h2corn import Config, Server
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
-from heliograph.server import events, health, queue_openapi
+from heliograph.server import claims, events, health, queue_openapi
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
@@ -33,6 +33,8 @@ from heliograph.server.http import BODY_BYTES_MAX, MethodNotAllowed, answer, ans
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
+from heliograph.server.push.routes import push_routes
+from heliograph.server.push.service import Pushing
 from heliograph.server.queue_commands import QueueCommands
 from heliograph.server.queue_rest import rest_routes
 from heliograph.server.queue_socket import QueueSocket
@@ -42,7 +44,7 @@ from heliograph.server.rest.door import RestDoor
 from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
-HTTP_DOORS = (health, topic_log, events)
+HTTP_DOORS = (health, topic_log, events, claims)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0
@@ -126,11 +128,12 @@ class Application:
             QueueSocket.PATH: QueueSocket(broker, feeds, closing, commands, self._hosts),
             BrokerSocket.PATH: BrokerSocket(broker, feeds, closing, commands.holders, self._hosts),
         }
-        methods = pubsub_methods(broker, feeds, closing, profile)
+        self.pushing = Pushing(broker)
+        methods = pubsub_methods(broker, feeds, closing, profile, subscription_changed=self.pushing.look)
         if hooks is not None:
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
-        routes += [*queue_routes(commands), *rest_routes(commands)]
+        routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
         routes.append(queue_openapi.openapi_route(health.heliograph_version()))
         routes += RestDoor(bindings, methods, translate).routes()
         routes.append(openapi_route(bindings, methods, health.heliograph_version()))
@@ -270,7 +273,8 @@ async def _serve_on(
     )
     _silence_banner()
     hosts = Hosts(options.host, options.allowed_hosts)
-    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT, hooks, hosts), config)
+    application = Application(broker, closing, LENIENT if options.lenient else STRICT, hooks, hosts)
+    server = Server(application, config)
     loop = asyncio.get_running_loop()
 
     def begin() -> None:
@@ -286,6 +290,7 @@ async def _serve_on(
         try:
             await server.wait_started()
             host, port = listener.getsockname()[:2]
+            application.pushing.start()
             if options.announce:
                 print(f"Server started, listening on {port}", flush=True)
             if on_started is not None:
@@ -294,6 +299,7 @@ async def _serve_on(
         finally:
             begin()
             await asyncio.gather(serving, return_exceptions=True)
+            await application.pushing.close()
 
 
 def _silence_banner() -> None:

@@ -25,8 +25,8 @@ from heliograph.store.trimming import TRIMMED_ROWS_MAX, insert_messages, trim_ro
 Connect = Callable[..., sqlite3.Connection]
 
 APPLICATION_ID = 0x48656C69  # "Heli", at byte 68 of the file
-# Raise it with every released change of the schema, of a fact or of the message: an older broker would not see what it
-# does not know, and must refuse the file.
+# Raise it with every released change of the schema, of a fact or of the message, and add a step to `upgrade.py`: an
+# older broker would not see what it does not know, and must refuse the file.
 FORMAT_VERSION = 1
 
 PAGE_BYTES = 4096
@@ -91,6 +91,12 @@ def check_header(path: Path) -> None:
         raise StoreRefused(
             f"{path} was cut short, and was left as it is: restore it from a backup, or choose another data directory"
         )
+
+
+def format_version(path: Path) -> int:
+    """What the header of a store's file says, which may be behind its log. Raises: OSError."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(_HEADER_BYTES)[60:64], "big")
 
 
 def not_ours(path: Path) -> StoreRefused:
@@ -176,7 +182,7 @@ def open_reader(path: Path, connect: Connect, *, alone: bool = False) -> sqlite3
         alone: nobody writes meanwhile, so that no file needs to be made beside it for those who read.
 
     Raises:
-        StoreRefused: the file is newer than this program.
+        StoreRefused: the file is newer than this program, or older and not upgraded yet.
         sqlite3.Error: it cannot be opened.
     """
     whole = alone and not has_log(path)
@@ -189,7 +195,13 @@ def open_reader(path: Path, connect: Connect, *, alone: bool = False) -> sqlite3
     )
     connection.text_factory = bytes  # there is no text; a damaged row must not become an error text that quotes it
     try:
-        _check_version(path, connection.execute("PRAGMA user_version").fetchone()[0])
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        _check_version(path, version)
+        if version < FORMAT_VERSION:
+            raise StoreRefused(
+                f"{path} has the older format {version}: start `heliograph serve` on it once, which upgrades it and "
+                "keeps a copy as it was"
+            )
     except BaseException:
         connection.close()
         raise

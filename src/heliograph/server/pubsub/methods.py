@@ -7,6 +7,7 @@ of either.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from heliograph.broker.protocol import Broker
@@ -31,7 +32,14 @@ SCHEMA_SERVICE = "google.pubsub.v1.SchemaService"
 IAM_POLICY = "google.iam.v1.IAMPolicy"
 
 
-def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Profile = STRICT) -> dict[str, Method]:
+def pubsub_methods(
+    broker: Broker,
+    feeds: Feeds,
+    closing: Closing,
+    profile: Profile = STRICT,
+    *,
+    subscription_changed: Callable[[str], object] = str,
+) -> dict[str, Method]:
     """All methods by full name, as in a gRPC path: ``/google.pubsub.v1.Publisher/Publish``.
 
     Args:
@@ -39,13 +47,14 @@ def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Prof
         feeds: who waits on which subscription.
         closing: ends whatever waits.
         profile: how strictly.
+        subscription_changed: told the name of each subscription that was created or updated.
     """
     encoder = DeliveryEncoder()
     schemas = SchemaStore(broker)
     checks = SchemaChecks(broker, schemas, profile)
     services: dict[str, dict[str, Method]] = {
         PUBLISHER: _publisher_methods(Publisher(broker, checks, profile)),
-        SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile))
+        SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile, subscription_changed))
         | _streaming_methods(StreamingPull(broker, feeds, encoder, closing, profile)),
         SCHEMA_SERVICE: _schema_methods(Schemas(schemas, checks, profile)),
         IAM_POLICY: _iam_methods(IamPolicy(broker, schemas, profile)),

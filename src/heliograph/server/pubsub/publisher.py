@@ -122,7 +122,7 @@ class Publisher:
         if not self._profile.mixed_ordering_keys and len(drafts) > 1 and len({one.ordering_key for one in drafts}) > 1:
             raise InvalidArgument("All messages in a publish request must have the same ordering key.")
         if self._schemas.may_have(topic):
-            drafts = self._schemas.checked(topic, drafts)
+            drafts = await self._schemas.checked(topic, drafts)
         return publish_response(await self._broker.publish(topic, drafts))
 
 

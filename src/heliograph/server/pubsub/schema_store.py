@@ -145,7 +145,7 @@ class SchemaStore:
         await self._broker.put_document(COLLECTION, name, msgspec.msgpack.encode(stored))
 
     async def delete(self, name: str) -> None:
-        """Forget a schema; returns when that is durable."""
+        """Forget a schema, and who may do what with it; returns when that is durable."""
         self._decoded.pop(name, None)
         for key in [key for key in self._read if key[0] == name]:
             del self._read[key]

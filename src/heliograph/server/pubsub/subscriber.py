@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heliograph.broker.protocol import Broker, SubscriptionInfo
@@ -46,12 +46,20 @@ class Subscriber:
         encoder: of deliveries.
         closing: ends the waiting.
         profile: how strictly.
+        changed: told the name of each subscription that was created or updated: it may be pushed now, or no more.
     """
 
     def __init__(
-        self, broker: Broker, feeds: Feeds, encoder: DeliveryEncoder, closing: Closing, profile: Profile = STRICT
+        self,
+        broker: Broker,
+        feeds: Feeds,
+        encoder: DeliveryEncoder,
+        closing: Closing,
+        profile: Profile = STRICT,
+        changed: Callable[[str], object] = str,
     ) -> None:
         self._broker = broker
+        self._changed = changed
         self._profile = profile
         self._feeds = feeds
         self._encoder = encoder
@@ -77,6 +85,7 @@ class Subscriber:
                 info = await self._broker.create_subscription(request.name, request.topic, settings)
         except AlreadyExists:
             raise exists(request.name) from None
+        self._changed(info.name)
         return serialized(self._resource(info))
 
     async def get_subscription(self, request: Any, _call: Call) -> bytes:
@@ -118,12 +127,14 @@ class Subscriber:
         await self._updated(info, wanted)
         return b""
 
-    def _updated(self, info: SubscriptionInfo, wanted: Any) -> Reply[SubscriptionInfo]:
+    async def _updated(self, info: SubscriptionInfo, wanted: Any) -> SubscriptionInfo:
         """Nothing is awaited between reading `info` and this, so no other call comes in between."""
         settings = subscriptions.settings(wanted, self._profile, info.settings)
         if settings.dead_letter_policy != info.settings.dead_letter_policy:
             self._check_dead_letter_topic(settings)
-        return self._broker.update_subscription(info.name, settings)
+        info = await self._broker.update_subscription(info.name, settings)
+        self._changed(info.name)
+        return info
 
     def _check_dead_letter_topic(self, settings: SubscriptionSettings) -> None:
         policy = settings.dead_letter_policy
@@ -232,5 +243,5 @@ def _wait_seconds(timeout_seconds: float | None) -> float:
     """How long a Pull may wait, so that an empty answer arrives before the client's own timeout."""
     if timeout_seconds is None:
         return PULL_WAIT_SECONDS_MAX
-    margin = min(max(timeout_seconds * 0.1, 0.05), 0.5)
+    margin = min(max(timeout_seconds * 0.25, 0.1), 1.0)
     return min(max(timeout_seconds - margin, 0.0), PULL_WAIT_SECONDS_MAX)
