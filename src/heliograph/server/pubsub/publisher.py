@@ -93,7 +93,9 @@ class Publisher:
     async def delete_topic(self, request: Any, _call: Call) -> bytes:
         """DeleteTopic: its subscriptions stay and keep their backlog (1.3.5)."""
         self._profile.check_name(request.topic, "topics")
-        await self._broker.delete_topic(request.topic)
+        reply = self._broker.delete_topic(request.topic)
+        self._schemas.forget(request.topic)  # before anybody can have made another of its name
+        await reply
         await policies.forget(self._broker, request.topic)
         return b""
 
