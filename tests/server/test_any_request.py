@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heliograph.broker.broker import LocalBroker
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, Unimplemented
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import Unary
@@ -32,7 +33,11 @@ TEXTS = st.sampled_from(
     + [f"projects/p/{kind}/abc" for kind in KINDS]
 )
 PATHS = st.sampled_from(
-    [field.name for resource in (proto.Topic, proto.Subscription) for field in resource.DESCRIPTOR.fields]
+    [
+        field.name
+        for resource in (proto.Topic, proto.Subscription, proto.Snapshot)
+        for field in resource.DESCRIPTOR.fields
+    ]
     + ["dead_letter_policy.max_delivery_attempts", "expiration_policy.ttl.nanos", "push_config.oidc_token.audience"]
 )
 NUMBERS = st.sampled_from([0, 1, 5, 10, 600, 86_400, 2**31 - 1, -1])
@@ -113,6 +118,11 @@ async def code_of(method: str, request: Any) -> int:
         await call("CreateTopic", proto.Topic(name="projects/p/topics/abc"))
         subscription = proto.Subscription(name="projects/p/subscriptions/abc", topic="projects/p/topics/abc")
         await call("CreateSubscription", subscription)
+        with suppress(Unimplemented):
+            await call(
+                "CreateSnapshot",
+                proto.CreateSnapshotRequest(name="projects/p/snapshots/abc", subscription=subscription.name),
+            )
         await call(method, request)
     except RpcError as error:
         return error.code
