@@ -277,7 +277,8 @@ def test_1_11_5_labels_and_expiry_of_a_snapshot_are_updated_by_mask(retaining: T
 
 
 @pytest.mark.parametrize(
-    ("paths", "fields"), [([], {}), (["topic"], {}), (["nothing"], {}), (["expire_time"], {"expire_time": {"seconds": 1}})]
+    ("paths", "fields"),
+    [([], {}), (["topic"], {}), (["nothing"], {}), (["expire_time"], {"expire_time": {"seconds": 1}})],
 )
 def test_1_11_5_a_wrong_update_of_a_snapshot_is_refused(
     rpc: Rpc, subscription: str, project: str, paths: list[str], fields: dict[str, Any]
