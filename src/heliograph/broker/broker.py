@@ -12,24 +12,24 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, get_args
 
-from heliograph.broker.administration import QUEUE_PREFIX, Administration
+from heliograph.broker.administration import QUEUE_PREFIX
+from heliograph.broker.claims import Claims
 from heliograph.broker.clock import Clock, SystemClock, Timer
 from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES, Housekeeping
 from heliograph.broker.protocol import Health, Watch
+from heliograph.broker.reading import Reading
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
-from heliograph.engine.facts import Fact
 from heliograph.engine.failure import Settled
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.errors import (
-    FailedPrecondition,
     HeliographError,
     InvalidAckId,
     InvalidArgument,
@@ -54,7 +54,7 @@ FORWARDING_SECONDS_MAX = 5.0
 T = TypeVar("T")
 
 
-class LocalBroker(Administration):
+class LocalBroker(Claims, Reading):
     """A broker in this process; see `heliograph.broker.protocol.Broker` for its operations.
 
     Args:
@@ -416,36 +416,9 @@ class LocalBroker(Administration):
         wake(woken)
         return Reply(count, commit)
 
-    def log_bounds(self, topic: str) -> tuple[int, int]:
+    def last_number(self) -> int:
         with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.log_bounds(number)
-
-    def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:
-        with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.read_log(number, first, last)
-
-    def log_offset(self, topic: str, published_ns: int) -> int:
-        with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.log_offset(number, published_ns)
-
-    def event_bounds(self) -> tuple[int, int]:
-        self._check_event_log()
-        return self._store.event_bounds()
-
-    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
-        self._check_event_log()
-        return self._store.read_events(first, last)
-
-    def event_offset(self, at_ns: int) -> int:
-        self._check_event_log()
-        return self._store.event_offset(at_ns)
-
-    def _check_event_log(self) -> None:
-        if not self._event_retention_ns:
-            raise FailedPrecondition("This broker keeps no event log: start it with --event-retention 24h")
+            return self._engine.last_number
 
     def health(self) -> Health:
         store = self._store

@@ -9,6 +9,7 @@ import msgspec
 
 from heliograph.broker.clock import Timer
 from heliograph.broker.reply import Reply
+from heliograph.engine.claims import Claim
 from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.facts import Fact
 from heliograph.engine.failure import Settled
@@ -39,6 +40,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     created_ns: int
     detached: bool
     topic_deleted: bool = False
+    topic_number: int = 0
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):
@@ -254,6 +256,36 @@ class Broker(Protocol):
 
     def delete_document(self, collection: str, name: str) -> Reply[None]:
         """It is gone; one that was not there is no error."""
+
+    def last_number(self) -> int:
+        """The number of the latest topic or subscription: it grows with each that is made."""
+
+    def claim(
+        self, subscription: str, consumer: str, max_messages: int, *, messages_per_claim: int, ttl_ns: int
+    ) -> Reply[list[Claim]]:
+        """Lease up to `max_messages` to a named consumer, at once, perhaps none, in claims of `messages_per_claim`. It
+        finds them again by number, also after a restart, until it acknowledges them; after `ttl_ns` without an
+        extension they end as any lease does. The reply is always durable.
+        Raises: SubscriptionNotFound, SubscriptionDetached, InvalidArgument."""
+
+    def claims(self, subscription: str, consumer: str) -> list[Claim]:
+        """What the consumer has claimed and not acknowledged, by number. Raises: SubscriptionNotFound."""
+
+    def read_claim(self, subscription: str, consumer: str, number: int) -> Iterator[list[tuple[Message, int]]]:
+        """The messages of a claim with their attempts, in the order of delivery, in batches; as often as it is asked
+        for. Safe from any thread. Raises: SubscriptionNotFound, ClaimNotFound (acknowledged, or ended; also midway)."""
+
+    def acknowledge_claims(self, subscription: str, consumer: str, up_to: int) -> Reply[int]:
+        """The messages of the consumer's claims up to number `up_to` are done. Answers how many that were, durably.
+        Idempotent. Raises: SubscriptionNotFound."""
+
+    def extend_claims(self, subscription: str, consumer: str, ttl_ns: int) -> Reply[int]:
+        """All claims of the consumer now end at now + `ttl_ns`. Answers how many messages they have.
+        Raises: SubscriptionNotFound, InvalidArgument."""
+
+    def release_claims(self, subscription: str, consumer: str) -> Reply[int]:
+        """All messages that the consumer has claimed wait again, and no failure is counted. Answers how many.
+        Raises: SubscriptionNotFound."""
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
         """(first, last) durable sequence of the topic's log that can be read; `last` is `first` - 1 when none can.

@@ -87,6 +87,18 @@ class Leases:
         if not by_sequence:
             self._heap.clear()
 
+    def of_consumer(self, consumer: str) -> dict[int, list[int]]:
+        """What a named consumer holds: sequences, in the order in which they were handed out, by hand-out. Costs as
+        much as it holds, and a little for each hand-out of others."""
+        groups: dict[int, list[int]] = {}
+        if consumer in (self.by_consumer or ()):
+            for _, _, lease, sequences in self._heap:
+                if lease.consumer == consumer:
+                    held = [sequence for sequence in sequences if self.by_sequence.get(sequence) is lease]
+                    if held:
+                        groups.setdefault(lease.number, []).extend(held)
+        return dict(sorted(groups.items()))
+
     def due(self, now_ns: int) -> list[int]:
         """Sequences whose lease has ended, in order. They are still leased until `end`."""
         sequences: list[int] = []
