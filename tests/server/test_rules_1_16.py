@@ -26,7 +26,13 @@ def schema(rpc: Rpc, project: str) -> str:
     return name
 
 
-@pytest.fixture(params=["topic", "subscription", "schema"])
+@pytest.fixture
+def snapshot(rpc: Rpc, subscription: str) -> str:
+    name: str = rpc("CreateSnapshot", subscription=subscription).name
+    return name
+
+
+@pytest.fixture(params=["topic", "subscription", "snapshot", "schema"])
 def resource(request: pytest.FixtureRequest) -> str:
     name: str = request.getfixturevalue(request.param)
     return name
