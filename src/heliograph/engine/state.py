@@ -136,6 +136,11 @@ class State:
             raise SubscriptionNotFound(name)
         return subscription
 
+    @property
+    def last_number(self) -> int:
+        """Of the latest topic or subscription."""
+        return self._number
+
     def all_topics(self) -> list[Topic]:
         """Those that exist, and those that are deleted and have subscriptions or snapshots left."""
         topics = {topic.number: topic for topic in self.topics.values()}
