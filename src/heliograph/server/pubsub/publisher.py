@@ -96,6 +96,7 @@ class Publisher:
         """DeleteTopic: its subscriptions stay and keep their backlog (1.3.5)."""
         self._profile.check_name(request.topic, "topics")
         deleted = self._broker.delete_topic(request.topic)
+        self._schemas.forget(request.topic)  # before anybody can have made another of its name
         await policies.forget(self._broker, request.topic)
         await deleted
         return b""
