@@ -19,7 +19,7 @@ from h2corn import Config, Server
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFound
-from heliograph.server import health
+from heliograph.server import health, statistics
 from heliograph.server import log as topic_log
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
@@ -37,7 +37,7 @@ from heliograph.server.rest.door import RestDoor
 from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
-HTTP_DOORS = (health, topic_log)
+HTTP_DOORS = (health, topic_log, statistics)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0
