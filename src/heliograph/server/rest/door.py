@@ -37,10 +37,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Bound(NamedTuple):
-    """A binding and its method; None = this server does not have it."""
+    """A binding and its method."""
 
     binding: Binding
-    method: Unary | None
+    method: Unary
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RestDoor:
     """Answers the requests of bindings.
 
     Args:
-        bindings: which request means which method.
+        bindings: which request means which method; those of methods that are not there count for nothing.
         methods: the handlers, by full name.
         translate: from an error of the broker to a status, in the words of the protocol served.
     """
@@ -80,8 +80,9 @@ class RestDoor:
     ) -> None:
         self._translate = translate
         self._table: PathTable[Bound] = PathTable(
-            (binding.http_method, PathTemplate(binding.template), Bound(binding, _unary(methods, binding)))
+            (binding.http_method, PathTemplate(binding.template), Bound(binding, method))
             for binding in bindings
+            if isinstance(method := methods.get(binding.method), Unary)
         )
 
     def routes(self) -> list[Route]:
@@ -106,8 +107,6 @@ class RestDoor:
 
     async def _call(self, scope: Scope, receive: Receive) -> bytes:
         (binding, method), bound = self._find(scope)
-        if method is None:
-            raise RpcError(UNIMPLEMENTED, f"This server does not have {binding.method[1:].replace('/', '.')}.")
         body = b"" if binding.http_method in _WITHOUT_BODY else await read_body(receive)
         descriptor = method.request_class.DESCRIPTOR
         document = _document(body, binding.body, descriptor)
@@ -140,11 +139,6 @@ class RestDoor:
             return self._translate(error)
         log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
         return RpcError(INTERNAL, "The broker failed on this call; its log tells more")
-
-
-def _unary(methods: Mapping[str, Method], binding: Binding) -> Unary | None:
-    method = methods.get(binding.method)
-    return method if isinstance(method, Unary) else None
 
 
 def _document(body: bytes, body_field: str, descriptor: Any) -> Document:
