@@ -35,6 +35,6 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> 
 def prepare_completion() -> None:
     """Where a shell asks: let typer's own answers be given, which the options that we leave out would have set up."""
     if COMPLETE_VARIABLE in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # imported there, not listed
 
         completion_init()

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.cli.failure import ExitCode, Failure
 from heliograph.server.app import ServeOptions, Serving, serve
 
 
@@ -17,10 +18,13 @@ class LocalServer:
         data_dir: an existing data directory.
 
     Raises:
+        Failure: there is no such directory; nothing is made.
         StoreRefused: it cannot be opened; it is left untouched.
     """
 
     def __init__(self, data_dir: Path) -> None:
+        if not data_dir.exists():
+            raise Failure(f"There is no data directory {data_dir}", ExitCode.DATA_REFUSED)
         self._up = threading.Event()
         self._serving: Serving | None = None
         self._failure: BaseException | None = None

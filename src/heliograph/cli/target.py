@@ -67,7 +67,7 @@ class Target:
         self._end: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Door:
-        door = import_extra("heliograph.cli.door", extra="server", for_what="this command")
+        door = import_extra("heliograph.cli.door", extra="client", for_what="this command")
         if self._data_dir is None:
             opened: Door = door.Door(_url(self._server or _from_environment()), self.project)
             self._end = opened.close
