@@ -6,13 +6,16 @@
     ├── InvalidArgument              3                    InvalidArgument
     │   ├── InvalidAckId             3                    InvalidAckId
     │   ├── InvalidPriority          3                    InvalidPriority
-    │   └── MessageTooLarge          3                    MessageTooLarge
+    │   ├── InvalidSchema            3                    InvalidSchema
+    │   ├── MessageTooLarge          3                    MessageTooLarge
+    │   └── SchemaViolation          3                    SchemaViolation
     ├── NotFound                     5                    NotFound
     │   ├── TopicNotFound            5                    TopicNotFound
     │   ├── SubscriptionNotFound     5                    SubscriptionNotFound
     │   ├── SnapshotNotFound         5                    SnapshotNotFound
     │   ├── QueueNotFound            5                    QueueNotFound
     │   ├── MessageNotFound          5                    MessageNotFound
+    │   ├── SchemaNotFound           5                    SchemaNotFound
     │   └── ConsumerNotFound         5                    ConsumerNotFound
     ├── AlreadyExists                6                    AlreadyExists
     │   └── QueueExists              6                    QueueExists
@@ -107,8 +110,16 @@ class InvalidPriority(InvalidArgument):
     """A priority outside the range of the door it came through; never clamped."""
 
 
+class InvalidSchema(InvalidArgument):
+    """A schema's definition that means nothing, or is not allowed."""
+
+
 class MessageTooLarge(InvalidArgument):
     """A message above the size limit."""
+
+
+class SchemaViolation(InvalidArgument):
+    """A message that does not follow its schema."""
 
 
 class NotFound(HeliographError):
@@ -155,6 +166,14 @@ class MessageNotFound(NotFound):
     def __init__(self, message_id: str) -> None:
         super().__init__(f"Message not found: {message_id}")
         self.message_id = message_id
+
+
+class SchemaNotFound(NotFound):
+    """No schema, or no revision of it, of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Schema not found: {name}")
+        self.name = name
 
 
 class ConsumerNotFound(NotFound):

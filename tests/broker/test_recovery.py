@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,15 @@ import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
+from heliograph.broker.compaction import compact
 from heliograph.engine.message import Draft, Message
 from heliograph.engine.retention import SWEEP_NS
 from heliograph.engine.settings import SECOND_NS, SubscriptionSettings
+from heliograph.errors import StoreRefused
+from heliograph.store.backup import backup
+from heliograph.store.inspection import stats
 from heliograph.store.sqlite import SqliteStore
+from heliograph.store.verification import check
 from tests.engine.invariants import check_engine, differences, full_state
 from tests.store.traffic import Traffic, comparable, small_limits
 
@@ -82,9 +88,9 @@ class Obedient(SqliteStore):
     checkpoint_due = False  # type: ignore[assignment]  # a property in real life
     reads = 0
 
-    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+    def read_log(self, topic_number: int, first: int, last: int, *, held: bool = False) -> Iterator[list[Message]]:
         self.reads += 1
-        return super().read_log(topic_number, first, last)
+        return super().read_log(topic_number, first, last, held=held)
 
 
 @pytest.fixture(params=[None, 0], ids=["no memory budget", "no memory at all"])
@@ -137,6 +143,60 @@ def test_facts_about_trimmed_messages_are_replayed_though_no_memory_is_left_for_
     assert bench.broker.log_bounds("t") == (2003, 2003)
     bench.restart()
     assert bench.broker.statistics("s").ready == 1
+
+
+@pytest.fixture
+def straggling(bench: Bench) -> Bench:
+    """Of 3,000 messages 5 is leased, all others to 2,048 are done and gone, and the rest waits."""
+    for _ in range(30):
+        bench.broker.publish("t", [Draft(b"x" * 100)] * 100).result(10)
+    ack_ids = bench.pull(2_048)
+    bench.broker.modify_ack_deadline("s", [ack_ids.pop(4)], 600 * SECOND_NS).result(10)
+    bench.broker.acknowledge("s", ack_ids).result(10)
+    bench.trim()
+    assert bench.broker.log_bounds("t") == (2_049, 3_000)
+    return bench
+
+
+def held(bench: Bench) -> tuple[int, int]:
+    """How many are leased, and wait."""
+    statistics = bench.broker.statistics("s")
+    return statistics.outstanding, statistics.ready
+
+
+def test_a_straggler_stays_when_all_around_it_is_trimmed_and_is_acknowledged_after_a_restart(straggling: Bench) -> None:
+    straggling.restart()
+    assert held(straggling) == (1, 952)
+    straggling.clock.advance(600)
+    ack_ids = straggling.pull(3)
+    assert straggling.broker.acknowledge("s", ack_ids).result(10) == []
+    straggling.trim()
+    assert straggling.broker.log_bounds("t") == (2_051, 3_000)
+    straggling.restart()
+    assert held(straggling) == (0, 950)
+
+
+def test_a_straggler_that_is_lost_is_found_and_the_store_refused(straggling: Bench) -> None:
+    straggling.broker.close()
+    connection = sqlite3.connect(straggling.data_dir / "heliograph.db")
+    assert connection.execute("DELETE FROM messages WHERE last_sequence < 100").rowcount == 1
+    connection.commit()
+    connection.close()
+    (finding,) = check(straggling.data_dir).findings
+    assert (finding.first_sequence, finding.last_sequence, finding.subscriptions) == (5, 5, ["s"])
+    with pytest.raises(StoreRefused, match="messages from 5 on of topic t are needed, and gone"):
+        LocalBroker(SqliteStore(straggling.data_dir), straggling.clock)
+
+
+def test_a_straggler_stays_through_a_compaction_and_a_backup(straggling: Bench, tmp_path: Path) -> None:
+    straggling.broker.close()
+    compact(straggling.data_dir, now_ns=straggling.clock.now_ns())
+    backup(straggling.data_dir, tmp_path / "copy")
+    assert check(tmp_path / "copy").findings == []
+    assert stats(tmp_path / "copy").topics[0].held_before == 1
+    straggling.data_dir = tmp_path / "copy"
+    straggling.restart()
+    assert held(straggling) == (1, 952)
 
 
 def test_messages_of_a_deleted_topic_go_though_a_checkpoint_held_them(bench: Bench) -> None:

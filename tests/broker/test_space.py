@@ -11,8 +11,9 @@ import pytest
 from heliograph.broker import housekeeping
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
-from heliograph.engine.message import Draft
-from heliograph.engine.settings import SECOND_NS, TopicSettings
+from heliograph.engine.dead_letter import DeadLetterPolicy
+from heliograph.engine.message import Draft, Extras
+from heliograph.engine.settings import SECOND_NS, SubscriptionSettings, TopicSettings
 from heliograph.store.inspection import stats
 from heliograph.store.sqlite import SqliteStore
 from heliograph.store.verification import check
@@ -69,6 +70,48 @@ def test_the_file_stays_within_twice_its_live_data_through_a_day_of_load(tmp_pat
     broker.close()
     report = check(tmp_path)
     assert (report.is_sound, report.messages <= 6 * 1_800 + 300) == (True, True)
+
+
+def test_the_file_stays_within_twice_its_live_data_though_a_dead_letter_an_hour_is_kept(tmp_path: Path) -> None:
+    """And one message that waits for three days, and one that a consumer keeps: each was published before nearly all
+    that leaves. Live is what six hours brought, and what is held."""
+    clock = SimulatedClock()
+    store = SqliteStore(tmp_path, durability="none", trim_delay_seconds=0.01)
+    broker = LocalBroker(store, clock, memory_budget_bytes=8 * MIB)
+    broker.create_topic("jobs", TopicSettings(message_retention_ns=6 * HOUR * SECOND_NS))
+    policy = DeadLetterPolicy(None, 1)
+    broker.create_subscription("queue", "jobs", SubscriptionSettings(prioritised=True, dead_letter_policy=policy))
+    in_three_days = Extras(available_at_ns=clock.now_ns() + 72 * HOUR * SECOND_NS)
+    broker.publish("jobs", [Draft(b"x" * 4_000, extras=in_three_days), Draft(b"kept")])
+    (kept,) = broker.pull("queue", 1).result()
+    ratios = []
+    for minute in range(0, 24 * 60, 10):
+        load(broker, "jobs", "queue", 300, 4_000)
+        if minute % 60 == 0:
+            broker.publish("jobs", [Draft(b"x" * 4_000)])
+            (failed,) = broker.pull("queue", 1).result()
+            broker.nack("queue", [failed.ack_id]).result()
+        for _ in range(2):
+            broker.modify_ack_deadline("queue", [kept.ack_id], 600 * SECOND_NS).result()
+            clock.advance(5 * MINUTE)
+        if minute % 120 == 110 and minute > 6 * 60:
+            store.append(()).wait()
+            found = stats(tmp_path)
+            live_bytes = 4_000 * (6 * 1_806 + minute // 60)
+            ratios.append((found.file_bytes + found.log_bytes) / live_bytes)
+    assert broker.statistics("queue").dead_letters == 24
+    assert len(ratios) == 9
+    assert max(ratios) <= 2, ratios
+    broker.close()
+    again = LocalBroker(SqliteStore(tmp_path), clock, memory_budget_bytes=0)
+    assert [message.data for _, message in again.dead_letters("queue")] == [b"x" * 4_000] * 24
+    assert again.pull("queue", 10).result() == []
+    clock.advance(49 * HOUR)
+    assert [delivery.message.data for delivery in again.pull("queue", 10).result()] == [b"x" * 4_000]
+    assert again.dead_letters("queue")[-1][1].data == b"kept"  # its consumer is silent
+    again.close()
+    report = check(tmp_path)
+    assert (report.is_sound, report.findings) == (True, [])
 
 
 def test_what_is_past_its_retention_leaves_the_file_while_nobody_calls(tmp_path: Path) -> None:

@@ -103,9 +103,9 @@ def test_stats_are_a_page_for_people(heliograph: Run) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
     assert lines[0] == "data/heliograph.db, format 1"
     assert [line.split() for line in lines[5:8]] == [
-        ["topic", "messages", "size", "first", "last", "oldest", "published"],
-        ["a", "1,000", "134", "KB", "1", "1000", "2001-09-09", "01:46:40", "UTC"],
-        ["b", "1,000", "134", "KB", "1", "1000", "2001-09-09", "01:46:40", "UTC"],
+        ["topic", "messages", "held", "before", "size", "first", "last", "oldest", "published"],
+        ["a", "1,000", "0", "134", "KB", "1", "1000", "2001-09-09", "01:46:40", "UTC"],
+        ["b", "1,000", "0", "134", "KB", "1", "1000", "2001-09-09", "01:46:40", "UTC"],
     ]
     assert [line.split() for line in lines[9:]] == [
         ["subscription", "waiting", "delayed", "outstanding", "dead", "letters", "topic"],

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from heliograph.engine.engine import Engine
 from heliograph.engine.settings import SECOND_NS, Capacity
 from heliograph.errors import QueueFull
 from tests.engine.work_queue import Queue
@@ -182,25 +181,6 @@ def test_average_wait_is_from_publication_to_the_first_hand_out_only() -> None:
     queue.at(1_000).engine.retry_dead_letters("q", None, queue.now_ns)
     queue.consume()
     assert queue.stats.average_wait_ns == (2 + 2 + 4) * SECOND_NS // 3
-
-
-def test_average_wait_survives_a_restart_after_the_store_has_trimmed() -> None:
-    queue = Queue()
-    queue.publish("a", "b")
-    queue.ack(*queue.at(2).consume())
-    queue.publish("c")
-    queue.at(5).one()
-    queue.facts += queue.engine.take_facts()
-    again = Engine()
-    for fact in queue.facts:
-        messages = getattr(fact, "messages", None)
-        if messages:
-            first, last = messages[0].sequence, messages[-1].sequence
-            kept = [message for message in messages if message.sequence > 2]
-            fact = type(fact)(fact.topic, fact.topic_number, kept, first, last)
-        again.replay(fact)
-    again.recovered(queue.now_ns)
-    assert again.statistics("q", queue.now_ns).average_wait_ns == 3 * SECOND_NS
 
 
 def test_oldest_message_age_looks_at_what_waits_and_oldest_unacked_at_what_is_leased_too() -> None:

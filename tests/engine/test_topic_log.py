@@ -192,3 +192,56 @@ def test_a_delayed_message_that_cannot_be_read_when_it_is_due_is_due_again() -> 
     durable.failing = False
     engine.tick(10 + READ_AGAIN_NS)
     assert len(engine.pull("s", 1_000, 10 + READ_AGAIN_NS)) == PAGE_MESSAGES
+
+
+# ── what may be trimmed ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def filled(pages: int) -> TopicLog:
+    log = TopicLog()
+    log.append([Message(sequence, 0, b"x") for sequence in range(1, pages * PAGE_MESSAGES + 1)], 1)
+    return log
+
+
+def test_what_nobody_holds_is_settled_up_to_the_first_that_is_held() -> None:
+    log = filled(3)
+    log.release(range(1, 101))
+    assert log.settled(10) == (101, [])
+
+
+def test_a_straggler_does_not_keep_what_is_settled_behind_it() -> None:
+    log = filled(8)
+    log.release([*range(1, 5), *range(6, 7 * PAGE_MESSAGES + 1)])
+    assert log.settled(10) == (7 * PAGE_MESSAGES + 1, [(5, 6)])
+
+
+def test_a_backlog_that_waits_is_left_whole_for_those_who_read_the_log() -> None:
+    log = filled(8)
+    log.release(range(6 * PAGE_MESSAGES + 1, 6 * PAGE_MESSAGES + 501))
+    assert log.settled(10) == (1, [])
+
+
+def test_a_backlog_is_passed_when_far_more_lies_behind_it() -> None:
+    log = filled(9)
+    log.release(range(2 * PAGE_MESSAGES + 1, 8 * PAGE_MESSAGES + 1))
+    assert log.settled(10) == (8 * PAGE_MESSAGES + 1, [(1, 2 * PAGE_MESSAGES + 1)])
+
+
+def test_messages_held_here_and_there_are_passed_with_what_lies_between() -> None:
+    log = filled(5)
+    log.release([sequence for sequence in range(1, 4 * PAGE_MESSAGES + 1) if sequence % 10])
+    up_to, held = log.settled(1_000)
+    assert (up_to, held[:2], len(held)) == (4 * PAGE_MESSAGES + 1, [(10, 11), (20, 21)], 4 * PAGE_MESSAGES // 10)
+
+
+def test_no_more_runs_are_passed_than_asked_for() -> None:
+    log = filled(5)
+    log.release([sequence for sequence in range(1, 4 * PAGE_MESSAGES + 1) if sequence % 10])
+    up_to, held = log.settled(60)
+    assert (up_to, len(held)) == (PAGE_MESSAGES + 1, PAGE_MESSAGES // 10)
+
+
+def test_an_empty_log_is_settled_altogether() -> None:
+    log = filled(3)
+    log.release(range(1, 3 * PAGE_MESSAGES + 1))
+    assert log.settled(10) == (3 * PAGE_MESSAGES + 1, [])

@@ -23,10 +23,9 @@ def published(first: int, last: int, *, topic_number: int = 1) -> MessagesPublis
     return MessagesPublished(f"t{topic_number}", topic_number, messages(first, last))
 
 
-def recovered(first: int, last: int, *, topic_number: int = 1, kept_from: int = 1) -> MessagesPublished:
-    """The fact as a store gives it back; messages below `kept_from` were trimmed."""
-    kept = messages(max(first, kept_from), last)
-    return MessagesPublished(f"t{topic_number}", topic_number, kept, first, last)
+def recovered(first: int, last: int, *, topic_number: int = 1) -> MessagesPublished:
+    """The fact as a store gives it back."""
+    return MessagesPublished(f"t{topic_number}", topic_number, messages(first, last), first, last)
 
 
 def acknowledged(*sequences: int) -> Fact:
@@ -44,9 +43,9 @@ def put(store: Store, *facts: Fact) -> None:
     assert committed(store.append(list(facts)))
 
 
-def sequences(store: Store, first: int, last: int, *, topic_number: int = 1) -> list[int]:
+def sequences(store: Store, first: int, last: int, *, topic_number: int = 1, held: bool = False) -> list[int]:
     """What `read_log` gives."""
-    return [message.sequence for batch in store.read_log(topic_number, first, last) for message in batch]
+    return [message.sequence for batch in store.read_log(topic_number, first, last, held=held) for message in batch]
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from heliograph.engine.dead_letter import DeadLetterPolicy, DeadLetterReason
 from heliograph.engine.facts import (
+    CheckpointBegun,
     DeadLettersForwarded,
     DeadLettersPurged,
     DedupIdsNoted,
@@ -24,14 +25,16 @@ from heliograph.engine.facts import (
     SubscriptionDeleted,
     TopicCreated,
     TopicDeleted,
+    TopicRestored,
 )
 from heliograph.engine.message import Extras, Message
+from heliograph.engine.ranges import from_runs
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import Capacity, SubscriptionSettings, TopicSettings
 from heliograph.errors import Unavailable
 from heliograph.store.protocol import Store
 from tests.store.conftest import Reopen
-from tests.store.facts import acknowledged, committed, messages, published, put, recovered, sequences
+from tests.store.facts import acknowledged, committed, messages, published, put, recovered, sequences, until
 
 RICH_SETTINGS = SubscriptionSettings(
     enable_message_ordering=True,
@@ -202,6 +205,7 @@ def test_read_log_beside_appends(store: Store) -> None:
 def trimmed(reopen: Reopen) -> Store:
     store = reopen()
     put(store, published(1, 100), published(101, 200), published(201, 201), published(1, 5, topic_number=2))
+    assert committed(store.checkpoint([CheckpointBegun(2), restored(1, 202), restored(2, 6)]))
     store.trim(1, 151)
     return store
 
@@ -239,13 +243,65 @@ def test_a_log_trimmed_altogether_is_empty_and_grows_on(trimmed: Store) -> None:
     assert (trimmed.log_bounds(1), sequences(trimmed, 1, 999)) == ((202, 203), [202, 203])
 
 
-def test_recovery_gives_the_survivors_and_tells_what_was_published(trimmed: Store, reopen: Reopen) -> None:
-    assert list(reopen().recover()) == [
-        recovered(1, 100, kept_from=101),
-        recovered(101, 200, kept_from=151),
-        recovered(201, 201),
-        recovered(1, 5, topic_number=2),
-    ]
+@pytest.fixture
+def straggling(reopen: Reopen) -> Store:
+    """Trimmed up to 151, where 3, and 120 to 160, are held."""
+    store = reopen()
+    put(store, published(1, 100), published(101, 200), published(1, 5, topic_number=2))
+    put(store, published(201, 300))
+    checkpoint(store)
+    store.trim(1, 151, held=[(3, 4), (120, 161)])
+    put(store, acknowledged(1))  # it goes along
+    return store
+
+
+def checkpoint(store: Store) -> None:
+    """A trim comes behind one."""
+    assert committed(store.checkpoint([CheckpointBegun(2), restored(1, 301), restored(2, 6)]))
+
+
+def restored(number: int, next_sequence: int) -> TopicRestored:
+    return TopicRestored(f"t{number}", number, TopicSettings(), 1, False, True, next_sequence)
+
+
+def test_what_is_held_stays_when_all_around_it_is_trimmed(straggling: Store) -> None:
+    left = sequences(straggling, 1, 999, held=True)
+    assert {3, *range(120, 301)} <= set(left)
+    assert sorted(left) == left
+
+
+def test_what_is_held_before_a_log_begins_is_no_part_of_it(straggling: Store) -> None:
+    assert sequences(straggling, 1, 999) == list(range(151, 301))
+    assert straggling.log_bounds(1) == (151, 300)
+
+
+def test_a_store_tells_what_is_held_before_a_log_begins(straggling: Store) -> None:
+    left = set(from_runs(straggling.held_below(1)))
+    assert {3, *range(120, 151)} <= left <= set(range(1, 151))
+    assert straggling.held_below(2) == []
+
+
+def test_what_was_held_goes_with_the_trim_that_does_not_name_it_any_more(straggling: Store) -> None:
+    straggling.trim(1, 151, held=[(150, 152)])
+    until(lambda: 3 not in set(from_runs(straggling.held_below(1))))
+    assert 150 in sequences(straggling, 1, 999, held=True)
+
+
+def test_a_later_trim_that_reaches_less_far_takes_nothing_behind_its_reach(straggling: Store) -> None:
+    straggling.trim(1, 10)
+    until(lambda: 3 not in set(from_runs(straggling.held_below(1))))
+    assert set(range(120, 151)) <= set(sequences(straggling, 1, 999, held=True))
+    assert straggling.log_bounds(1) == (151, 300)
+
+
+def test_what_is_held_stays_through_a_restart_until_the_next_trim(straggling: Store, reopen: Reopen) -> None:
+    store = reopen()
+    list(store.recover())
+    assert {3, *range(120, 301)} <= set(sequences(store, 1, 999, held=True))
+    store.trim(1, 151, held=[(3, 4)])
+    store = reopen()
+    list(store.recover())
+    assert 3 in sequences(store, 1, 999, held=True)
 
 
 def test_a_trim_holds_after_a_restart(trimmed: Store, reopen: Reopen) -> None:

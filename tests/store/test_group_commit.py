@@ -10,7 +10,7 @@ import pytest
 from heliograph.errors import Unavailable
 from heliograph.store import rows
 from heliograph.store.group_commit import GroupCommit
-from heliograph.store.rows import Group, decode_facts
+from heliograph.store.rows import Group, Trim, decode_facts
 from tests.store.facts import acknowledged, committed, published
 
 NEVER_SECONDS = 3600.0
@@ -24,13 +24,13 @@ class Disk:
         self.groups: list[Group] = []
         self.attempts = 0
         self.closed = 0
-        self.unfinished: dict[int, int] = {}
+        self.unfinished: dict[int, Trim] = {}
         self.fail: Callable[[], bool] = lambda: False
         self.free = threading.Event()
         self.free.set()
         self.entered = threading.Semaphore(0)
 
-    def write(self, group: Group) -> dict[int, int]:
+    def write(self, group: Group) -> dict[int, Trim]:
         self.attempts += 1
         self.entered.release()
         assert self.free.wait(10)
@@ -109,36 +109,36 @@ def test_a_large_group_is_cut_between_appends(
     assert [group.fact_count for group in disk.groups] == [1, 2, 2, 2]
 
 
-def test_a_trim_goes_along_with_the_next_facts(writing: GroupCommit, disk: Disk) -> None:
-    writing.trim(1, 10)
-    writing.trim(1, 5)
+def test_the_latest_trim_goes_along_with_the_next_facts(writing: GroupCommit, disk: Disk) -> None:
+    writing.trim(1, Trim(5))
+    writing.trim(1, Trim(10, [(3, 4)]))
     assert disk.groups == []
     assert committed(writing.append([acknowledged(1)]))
-    assert [(group.fact_count, group.trims) for group in disk.groups] == [(1, {1: 10})]
+    assert [(group.fact_count, group.trims) for group in disk.groups] == [(1, {1: Trim(10, [(3, 4)])})]
 
 
 def test_a_trim_goes_alone_when_no_facts_come(disk: Disk) -> None:
     writing = GroupCommit(disk.write, disk.close, trim_delay_seconds=0.0)
-    writing.trim(1, 10)
+    writing.trim(1, Trim(10))
     disk.entered.acquire()
     writing.close()
-    assert [(group.fact_count, group.trims) for group in disk.groups] == [(0, {1: 10})]
+    assert [(group.fact_count, group.trims) for group in disk.groups] == [(0, {1: Trim(10)})]
 
 
 def test_an_unfinished_trim_goes_on_with_the_next_facts(writing: GroupCommit, disk: Disk) -> None:
-    writing.trim(1, 10)
-    disk.unfinished = {1: 10}
+    writing.trim(1, Trim(10))
+    disk.unfinished = {1: Trim(10, (), 7)}
     assert committed(writing.append([acknowledged(1)]))
     disk.unfinished = {}
     assert committed(writing.append([acknowledged(2)]))
     assert committed(writing.append([acknowledged(3)]))
-    assert [group.trims for group in disk.groups] == [{1: 10}, {1: 10}, {}]
+    assert [group.trims for group in disk.groups] == [{1: Trim(10)}, {1: Trim(10, (), 7)}, {}]
 
 
 def test_a_trim_is_written_at_close(writing: GroupCommit, disk: Disk) -> None:
-    writing.trim(1, 10)
+    writing.trim(1, Trim(10))
     writing.close()
-    assert [group.trims for group in disk.groups] == [{1: 10}]
+    assert [group.trims for group in disk.groups] == [{1: Trim(10)}]
 
 
 # ── failures ────────────────────────────────────────────────────────────────────────────────────────────────────────

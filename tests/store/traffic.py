@@ -18,7 +18,7 @@ from heliograph.engine.message import Draft, Extras
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings
 from heliograph.errors import HeliographError
-from heliograph.store import sqlite, sqlite_file
+from heliograph.store import sqlite, sqlite_file, trimming
 from heliograph.store.protocol import Commit
 from heliograph.store.sqlite import SqliteStore
 from tests.engine.invariants import full_state, recovered, stored
@@ -220,5 +220,6 @@ def small_limits(patch: Any) -> None:
     patch.setattr(sqlite, "CHECKPOINT_GROWTH", 1)
     patch.setattr("heliograph.broker.housekeeping.CHECKPOINT_SHARE", 1e9)
     patch.setattr(sqlite_file, "TRIMMED_ROWS_MAX", 7)
+    patch.setattr(trimming, "LOOKED_AT_MAX", 11)
     patch.setattr(sqlite_file, "FREE_PAGES_MIN", 8)
     patch.setattr(sqlite_file, "VACUUM_PAGES", 16)

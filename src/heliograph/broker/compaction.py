@@ -13,6 +13,7 @@ from heliograph.errors import StoreRefused, Unavailable
 from heliograph.store.compaction import rewrite
 from heliograph.store.directory import FILE_NAME, damaged, take, unusable
 from heliograph.store.lock import DirectoryLock
+from heliograph.store.rows import Trim
 from heliograph.store.snapshot import Progress, no_progress
 from heliograph.store.sqlite import SqliteStore
 from heliograph.store.sqlite_file import Connect
@@ -51,9 +52,9 @@ def compact(
         log = path.with_name(path.name + "-wal")
         bytes_before = path.stat().st_size + (log.stat().st_size if log.exists() else 0)
         progress("recovering", 0, None)
-        _settle(directory, lock, SystemClock().now_ns() if now_ns is None else now_ns, connect)
+        trims = _settle(directory, lock, SystemClock().now_ns() if now_ns is None else now_ns, connect)
         settled_bytes = path.stat().st_size
-        rewrite(path, connect, lambda size: progress("writing anew", size, settled_bytes))
+        rewrite(path, connect, trims, lambda size: progress("writing anew", size, settled_bytes))
         return Compacted(str(path), bytes_before, path.stat().st_size)
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "another program" in str(error):
@@ -67,7 +68,7 @@ def compact(
         lock.release()
 
 
-def _settle(directory: Path, lock: DirectoryLock, now_ns: int, connect: Connect) -> None:
+def _settle(directory: Path, lock: DirectoryLock, now_ns: int, connect: Connect) -> dict[int, Trim]:
     store = SqliteStore(directory, connect=connect, lock=lock)
     try:
         housekeeping = Housekeeping(store, MEMORY_BUDGET_BYTES)
@@ -76,5 +77,6 @@ def _settle(directory: Path, lock: DirectoryLock, now_ns: int, connect: Connect)
         commit.wait()
         if commit.error is not None:
             raise Unavailable(str(commit.error))
+        return store.trims
     finally:
         store.close()

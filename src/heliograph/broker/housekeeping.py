@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from heliograph.engine.engine import Engine
 from heliograph.engine.facts import MessagesDropped
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import Run, first_outside, to_runs
 from heliograph.engine.retention import TrimPoint
+from heliograph.engine.topic import Topic
 from heliograph.errors import HeliographError, Internal, StoreRefused
 from heliograph.store.protocol import EVERYTHING, Commit, Store
 
@@ -37,11 +39,11 @@ class Housekeeping:
         self._store = store
         self._budget_bytes = memory_budget_bytes
         self._checkpoint_not_before = 0.0
-        self._settled_up_to: dict[int, int] | None = None  # by topic, at the last trim
+        self._settled: dict[int, tuple[int, Sequence[Run]]] | None = None  # by topic, at the last trim
         self.engine = Engine(self._read)
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
-        return [message for batch in self._store.read_log(topic_number, first, last) for message in batch]
+        return [message for batch in self._store.read_log(topic_number, first, last, held=True) for message in batch]
 
     def recover(self, now_ns: int) -> None:
         """Bring the engine to where the store's facts lead.
@@ -69,10 +71,22 @@ class Housekeeping:
                     self.engine.shed_memory(self._budget_bytes, 0)
             self.engine.replay(fact)
         for topic in self.engine.all_topics():
-            first, last = self._store.log_bounds(topic.number)
-            needed = topic.log.floor()
-            if needed < topic.log.next_sequence and not first <= needed <= last:
-                raise Internal(f"messages from {needed} on of topic {topic.name} are needed, and gone")
+            gone = self._first_gone(topic)
+            if gone:
+                raise Internal(f"messages from {gone} on of topic {topic.name} are needed, and gone")
+
+    def _first_gone(self, topic: Topic) -> int:
+        """The lowest sequence that somebody holds and the store does not have; 0 = none. Behind its beginning a log has
+        no gap: a store that finds one refuses to recover."""
+        log, (first, last) = topic.log, self._store.log_bounds(topic.number)
+        floor = log.floor()
+        if floor < first:
+            held = to_runs(log.held_sequences(floor, first - 1))
+            gone = first_outside(held, self._store.held_below(topic.number))
+            if gone:
+                return gone
+        lowest = next(log.held_sequences(max(floor, first), log.next_sequence - 1), 0)
+        return lowest if lowest > last else 0
 
     def keep_house(self) -> None:
         """The facts of an operation were given to the store."""
@@ -109,12 +123,12 @@ class Housekeeping:
     def _trim(self, points: Sequence[TrimPoint]) -> None:
         """Let old messages go. The journal must not tell of them any more: so a checkpoint comes first where any have
         been settled since the last time."""
-        settled_up_to = {point.topic_number: point.up_to for point in points}
+        settled: dict[int, tuple[int, Sequence[Run]]] = {p.topic_number: (p.up_to, p.held) for p in points}
         deleted = self._deleted(points)
-        settled_up_to |= dict.fromkeys(deleted, EVERYTHING)
-        if settled_up_to != self._settled_up_to and self._store.keeps_facts and not self._checkpoint():
+        settled |= dict.fromkeys(deleted, (EVERYTHING, ()))
+        if settled != self._settled and self._store.keeps_facts and not self._checkpoint():
             return
-        self._settled_up_to = settled_up_to
+        self._settled = settled
         self._forget(points, deleted)
 
     def _deleted(self, points: Sequence[TrimPoint]) -> set[int]:
@@ -128,7 +142,7 @@ class Housekeeping:
     def _forget(self, points: Sequence[TrimPoint], deleted: Iterable[int]) -> None:
         try:
             for point in points:
-                self._store.trim(point.topic_number, point.up_to, point.published_before_ns)
+                self._store.trim(point.topic_number, point.up_to, point.published_before_ns, point.held)
             for topic_number in deleted:
                 self._store.trim(topic_number, EVERYTHING)
         except HeliographError as error:  # no business of the operation that happened to bring it

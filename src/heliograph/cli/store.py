@@ -184,7 +184,8 @@ def _print_stats(found: StoreStats) -> None:
     if found.topics:
         print()
         _print_table(
-            ("topic", "messages", "size", "first", "last", "oldest published"), [_topic_row(t) for t in found.topics]
+            ("topic", "messages", "held before", "size", "first", "last", "oldest published"),
+            [_topic_row(t) for t in found.topics],
         )
     if found.subscriptions:
         print()
@@ -201,7 +202,7 @@ def _topic_row(topic: TopicStats) -> tuple[str, ...]:
     name = topic.name or f"number {topic.number}"
     if topic.deleted:
         name += " (deleted)"
-    counted = (name, f"{topic.messages:,}", show_size(topic.bytes))
+    counted = (name, f"{topic.messages:,}", f"{topic.held_before:,}", show_size(topic.bytes))
     if not topic.messages:
         return (*counted, "-", "-", "-")
     return (*counted, str(topic.first_sequence), str(topic.last_sequence), _instant(topic.oldest_publish_time_ns))

@@ -95,7 +95,7 @@ class Engine(Administration):
                 sequence,
                 d.publish_time_ns or now_ns,
                 d.data,
-                d.attributes,
+                {**d.attributes, **d.service_attributes} if d.service_attributes else d.attributes,
                 d.ordering_key,
                 None if d.extras is None else shared_extras(d.extras),
             )

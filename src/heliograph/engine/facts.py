@@ -91,9 +91,8 @@ class DocumentDeleted(_Fact, frozen=True):
 
 
 class MessagesPublished(_Fact, frozen=True):
-    """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, and leaves out those
-    that were trimmed meanwhile: a recovered fact tells by `first_sequence` and `last_sequence` what was published.
-    Before it was stored they may be 0."""
+    """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, which refers to them
+    by `first_sequence` and `last_sequence`; before it was stored these may be 0."""
 
     topic: str
     topic_number: int

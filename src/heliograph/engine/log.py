@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from heliograph.engine.message import Message, total_bytes
+from heliograph.engine.ranges import Run, to_runs
 from heliograph.engine.residency import Residency
 from heliograph.errors import Internal
 
@@ -264,6 +265,39 @@ class TopicLog:
         """The lowest sequence that somebody holds; `next_sequence` if nobody holds any."""
         first = self._first_page() * PAGE_MESSAGES + 1
         return next(self.held_sequences(first, first + PAGE_MESSAGES - 1), self.next_sequence)
+
+    def settled(self, runs_max: int) -> tuple[int, list[Run]]:
+        """Up to where most messages are held by nobody, and the runs of those below that are held, `runs_max` at most.
+        What is held densely, as a backlog that waits is, is not below unless far more that nobody holds lies behind
+        it: the log of a topic ends for its readers where this begins."""
+        floor = self.floor()
+        end = (self.next_sequence - 1) >> _SHIFT  # the page that grows, or will: never below
+        numbers = sorted(number for number in self._pages if number < end)
+        up_to, below, live, runs = floor, 0, 0, list[Run]()
+        for number, following in zip(numbers, [*numbers[1:], end], strict=False):
+            page = self._pages[number]
+            live += page.live
+            if 2 * live > end * PAGE_MESSAGES + 1 - floor:
+                break
+            self._add_runs(number, page, runs)
+            if len(runs) > runs_max:
+                break
+            behind = following * PAGE_MESSAGES + 1
+            if (following > number + 1 or 2 * page.live < PAGE_MESSAGES) and 2 * live <= behind - floor:
+                up_to, below = behind, len(runs)
+        held = runs[:below]
+        if held and held[-1][1] > up_to:
+            held[-1] = (held[-1][0], up_to)
+        return up_to, held
+
+    def _add_runs(self, number: int, page: Page, runs: list[Run]) -> None:
+        """Join what is held of a page to the runs before it."""
+        base = number * PAGE_MESSAGES + 1
+        full = page.live == PAGE_MESSAGES
+        held = [(base, base + PAGE_MESSAGES)] if full else to_runs(self.held_sequences(base, base + PAGE_MESSAGES - 1))
+        if runs and held and runs[-1][1] == held[0][0]:
+            held[0] = (runs.pop()[0], held[0][1])
+        runs += held
 
     def _first_page(self) -> int:
         """The lowest page that there is; beyond the end if there is none."""

@@ -61,6 +61,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
         extras: see `Extras`.
         publish_time_ns: 0 = now; a dead letter keeps its first publish time in process.
         dedup_id: the topic takes one message of each id in ten minutes; "" = always (`engine/deduplication.py`).
+        service_attributes: what the broker's own side adds to the attributes, under keys that publishers may not use.
     """
 
     data: bytes
@@ -69,6 +70,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     extras: Extras | None = None
     publish_time_ns: int = 0
     dedup_id: str = ""
+    service_attributes: Mapping[str, str] = msgspec.field(default_factory=_no_attributes)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):

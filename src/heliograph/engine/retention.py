@@ -6,6 +6,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import NamedTuple
 
+from heliograph.engine.ranges import Run
 from heliograph.engine.settings import NEVER_NS
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
@@ -14,22 +15,27 @@ from heliograph.engine.topic import Topic
 SWEEP_NS = 60 * 1_000_000_000
 # And after so many were published, so that a store in memory does not keep what is done for so long.
 SWEEP_MESSAGES = 100_000
+# How many runs of held messages a topic's log is trimmed behind, at most: they are looked through at each sweep.
+STRAGGLER_RUNS_MAX = 20_000
 # So that a long stand-still does not become one huge fact.
 PURGED_PER_FACT_MAX = 10_000
 
 
 class TrimPoint(NamedTuple):
-    """Messages of a topic that the store need not keep: those below `up_to` that are older than the retention.
+    """Messages of a topic that the store need not keep: those below `up_to` that are older than the retention, save the
+    stragglers that some subscription still holds.
 
     Args:
         topic_number: whose.
-        up_to: no subscription needs a message with a lower sequence.
+        up_to: no subscription needs a message with a lower sequence, those in `held` apart.
         published_before_ns: and nobody may read one that is older; `NEVER_NS` where nothing is kept for its age.
+        held: runs of sequences that stay, in order.
     """
 
     topic_number: int
     up_to: int
     published_before_ns: int
+    held: list[Run] = []
 
 
 def past_retention(subscription: Subscription, now_ns: int) -> list[int]:
@@ -53,4 +59,5 @@ def trim_point(topic: Topic, now_ns: int) -> TrimPoint:
     for subscription in topic.subscriptions.values():
         if subscription.settings.retain_acked_messages:
             kept_ns = max(kept_ns, subscription.settings.message_retention_ns)
-    return TrimPoint(topic.number, topic.log.floor(), now_ns - kept_ns if kept_ns else NEVER_NS)
+    up_to, held = topic.log.settled(STRAGGLER_RUNS_MAX)
+    return TrimPoint(topic.number, up_to, now_ns - kept_ns if kept_ns else NEVER_NS, held)

@@ -191,8 +191,6 @@ class State:
 
     def _on_messages_published(self, fact: f.MessagesPublished) -> None:
         topic, messages = self.topics[fact.topic], fact.messages
-        if len(messages) <= fact.last_sequence - fact.first_sequence:
-            messages = _with_trimmed(fact)
         topic.log.append(messages, len(topic.subscriptions))
         if topic.plain and any(message.extras is not None for message in messages):
             topic.plain = False
@@ -296,12 +294,3 @@ def _restored(topic: Topic) -> f.TopicRestored:
         next_sequence=topic.log.next_sequence,
         dedup_ids=topic.dedup_ids.noted() if topic.dedup_ids is not None else {},
     )
-
-
-def _with_trimmed(fact: f.MessagesPublished) -> list[Message]:
-    """In recovery: trimmed messages were settled by everybody, and the facts that follow say so; until then empty ones
-    stand in their places."""
-    if not fact.first_sequence:
-        return fact.messages
-    left = fact.messages[0].sequence if fact.messages else fact.last_sequence + 1
-    return [Message(sequence, 0, b"") for sequence in range(fact.first_sequence, left)] + fact.messages

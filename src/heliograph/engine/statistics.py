@@ -17,8 +17,7 @@ class Totals(msgspec.Struct, gc=False):
         dead_letters_dropped: dead letters that went because the subscription kept its maximum.
         dropped: newcomers refused at capacity.
         wait_ns: from publication to first hand-out, summed over `first_deliveries`.
-        first_deliveries: messages handed out for the first time. After recovery those are missing here that the store
-            had trimmed: when they were published is not known any more.
+        first_deliveries: messages handed out for the first time.
     """
 
     published: int = 0

@@ -275,8 +275,6 @@ class Subscription:
             totals.redelivered += len(messages) - len(first_time)
             messages = first_time
         published_ns = [message.publish_time_ns for message in messages]
-        if 0 in published_ns:  # trimmed before this recovery, see `Totals`
-            published_ns = [instant_ns for instant_ns in published_ns if instant_ns]
         totals.first_deliveries += len(published_ns)
         totals.wait_ns += leased_ns * len(published_ns) - sum(published_ns)
 

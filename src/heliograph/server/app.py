@@ -27,10 +27,12 @@ from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
 from heliograph.server.grpc.reflection import reflection_methods
 from heliograph.server.hooks import Hooks, hooked
-from heliograph.server.http import answer, answer_error, check_origin
+from heliograph.server.http import BODY_BYTES_MAX, answer, answer_error, check_origin
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
+from heliograph.server.queue_commands import QueueCommands
+from heliograph.server.queue_socket import QueueSocket
 from heliograph.server.queues import queue_routes
 from heliograph.server.rest.bindings import pubsub_bindings
 from heliograph.server.rest.door import RestDoor
@@ -45,6 +47,9 @@ GRACE_SECONDS = 3.0
 
 STREAMS_PER_CONNECTION_MAX = 4096
 """Official clients put all their streams and calls to one address on one connection."""
+
+PING_SECONDS = 20.0
+"""A WebSocket's client that does not answer a ping for so long is gone, and so are its leases."""
 
 CLIENT_GONE_STATUS = 499
 
@@ -102,11 +107,13 @@ class Application:
         if hooks is not None:
             routes += hooks.routes
         feeds = Feeds(broker)
+        commands = QueueCommands(broker, feeds, closing)
+        self._queue_socket = QueueSocket(broker, feeds, closing, commands)
         methods = pubsub_methods(broker, feeds, closing, profile)
         if hooks is not None:
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
-        routes += queue_routes(broker, feeds, closing)
+        routes += queue_routes(commands)
         routes += RestDoor(bindings, methods, translate).routes()
         routes.append(openapi_route(bindings, methods, health.heliograph_version()))
         self._routes = RouteTable(routes)
@@ -122,6 +129,12 @@ class Application:
             else:
                 await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == QueueSocket.PATH:
+            await self._queue_socket(scope, receive, send)
+        else:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -235,6 +248,9 @@ async def _serve_on(
         access_log=False,
         lifespan="off",
         max_concurrent_streams=STREAMS_PER_CONNECTION_MAX,
+        websocket_max_message_size=BODY_BYTES_MAX,
+        websocket_ping_interval=PING_SECONDS,
+        websocket_ping_timeout=PING_SECONDS,
         h2_timeout_response_stall=0,  # a subscriber may leave its stream unread for as long as it works on a message
         timeout_graceful_shutdown=options.grace_seconds,
     )

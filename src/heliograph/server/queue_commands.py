@@ -17,6 +17,7 @@ from heliograph.errors import (
     AckDeadlineExceeded,
     HeliographError,
     InvalidArgument,
+    MessageNotFound,
     QueueFull,
     QueueNotFound,
     SubscriptionNotFound,
@@ -25,6 +26,7 @@ from heliograph.errors import (
 from heliograph.server import queue_requests as q
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
+from heliograph.server.queue_session import Holders, Session
 from heliograph.server.routing import Receive
 from heliograph.server.taking import take_or_wait
 from heliograph.server.waiting import Wait
@@ -32,16 +34,42 @@ from heliograph.server.waiting import Wait
 Answer = dict[str, Any]
 
 
+class Caller(NamedTuple):
+    """Who gave a command.
+
+    Args:
+        receive: tells a waiting command that the caller has gone.
+        session: the connection, where it outlives the command; None = a request of its own.
+    """
+
+    receive: Receive
+    session: Session | None = None
+
+
+class Outcome(NamedTuple):
+    """What became of leases.
+
+    Args:
+        stale: ack ids that were not current any more.
+        dead_lettered: ids of messages that were given up.
+        action: what became of the others, in the words of a nack; "" = it goes without saying.
+    """
+
+    stale: Sequence[str]
+    dead_lettered: Sequence[str] = ()
+    action: str = ""
+
+
 class Command(NamedTuple):
     """One entry of the table.
 
     Args:
         decode: from the JSON of the payload to the request.
-        run: takes the request, and the connection's `receive` for a command that waits.
+        run: takes the request and who gave it.
     """
 
     decode: Callable[[bytes], Any]
-    run: Callable[[Any, Receive], Awaitable[Answer]]
+    run: Callable[[Any, Caller], Awaitable[Answer]]
 
 
 class QueueCommands:
@@ -57,7 +85,9 @@ class QueueCommands:
         self._broker = broker
         self._feeds = feeds
         self._closing = closing
-        table: dict[str, tuple[type, Callable[[Any, Receive], Awaitable[Answer]]]] = {
+        self.holders = Holders()
+        """Which WebSocket holds which delivery."""
+        table: dict[str, tuple[type, Callable[[Any, Caller], Awaitable[Answer]]]] = {
             "queue.create": (q.Create, self._create),
             "queue.delete": (q.Queue, self._delete),
             "queue.list": (q.Nothing, self._list),
@@ -66,6 +96,8 @@ class QueueCommands:
             "queue.publish": (q.Publish, self._publish),
             "queue.publish_batch": (q.PublishBatch, self._publish_batch),
             "queue.consume": (q.Consume, self._consume),
+            "queue.subscribe": (q.Subscribe, self._subscribe),
+            "queue.unsubscribe": (q.Queue, self._unsubscribe),
             "queue.ack": (q.Settle, self._ack),
             "queue.nack": (q.Nack, self._nack),
             "queue.extend": (q.Extend, self._extend),
@@ -78,13 +110,13 @@ class QueueCommands:
             name: Command(msgspec.json.Decoder(request).decode, run) for name, (request, run) in table.items()
         }
 
-    async def run(self, command: str, payload: bytes, receive: Receive) -> Answer:
+    async def run(self, command: str, payload: bytes, caller: Caller) -> Answer:
         """Run a command.
 
         Args:
             command: its name.
             payload: JSON.
-            receive: tells a waiting command that its client has gone.
+            caller: who gave it.
 
         Raises:
             HeliographError: with the reasons of queue-protocol.md.
@@ -97,35 +129,42 @@ class QueueCommands:
             request = entry.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"{command}: {error}") from None
+        return await self.run_request(command, request, caller)
+
+    async def run_request(self, command: str, request: Any, caller: Caller) -> Answer:
+        """As `run`, with a request that was decoded elsewhere."""
         try:
-            return await entry.run(request, receive)
-        except (TopicNotFound, SubscriptionNotFound) as error:
-            raise QueueNotFound(error.name.removeprefix(QUEUE_PREFIX)) from None
-        except QueueFull as error:
-            raise QueueFull(error.name.removeprefix(QUEUE_PREFIX), error.depth_max) from None
+            return await self._commands[command].run(request, caller)
+        except HeliographError as error:
+            translated = in_words_of_queues(error)
+            if translated is error:
+                raise
+            raise translated from None
 
     # ── queues ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _create(self, request: q.Create, _receive: Receive) -> Answer:
+    async def _create(self, request: q.Create, _caller: Caller) -> Answer:
         q.check_name(request.name)
         await self._broker.create_queue(request.name, (request.config or request).settings())
         return {"name": request.name, "success": True}
 
-    async def _delete(self, request: q.Queue, _receive: Receive) -> Answer:
+    async def _delete(self, request: q.Queue, _caller: Caller) -> Answer:
         await self._broker.delete_queue(request.queue)
         return {"success": True}
 
-    async def _list(self, _request: q.Nothing, _receive: Receive) -> Answer:
+    async def _list(self, _request: q.Nothing, _caller: Caller) -> Answer:
         names = [info.name for info in self._broker.list_subscriptions()]
         return {"queues": [name.removeprefix(QUEUE_PREFIX) for name in names if name.startswith(QUEUE_PREFIX)]}
 
-    async def _stats(self, request: q.Queue, _receive: Receive) -> Answer:
+    async def _stats(self, request: q.Queue, _caller: Caller) -> Answer:
         statistics = self._broker.statistics(QUEUE_PREFIX + request.queue)
         totals, now_ns = statistics.totals, self._broker.now_ns()
+        subscribed = self.holders.subscribed(QUEUE_PREFIX + request.queue)
+        holding = sum(self._broker.outstanding(QUEUE_PREFIX + request.queue, one) > 0 for one in subscribed)
         return {
             "queue": request.queue,
             "depth": statistics.ready + statistics.delayed,
-            "consumers": statistics.consumers,
+            "consumers": statistics.consumers + sum(subscribed.values()) - holding,
             "published_total": totals.published,
             "consumed_total": totals.delivered,
             "acked_total": totals.acknowledged,
@@ -143,18 +182,18 @@ class QueueCommands:
             "oldest_unacked_age_secs": _age_seconds(statistics.oldest_unacknowledged_ns, now_ns),
         }
 
-    async def _purge(self, request: q.Queue, _receive: Receive) -> Answer:
+    async def _purge(self, request: q.Queue, _caller: Caller) -> Answer:
         ready, delayed = await self._broker.purge(QUEUE_PREFIX + request.queue)
         return {"purged": ready + delayed, "ready": ready, "delayed": delayed}
 
-    async def _peek(self, request: q.Peek, _receive: Receive) -> Answer:
+    async def _peek(self, request: q.Peek, _caller: Caller) -> Answer:
         settings, number = self._settings(request.queue)
         messages = self._broker.peek(QUEUE_PREFIX + request.queue, request.count)
         return {"messages": [_told(message, message_id(number, message.sequence), settings) for message in messages]}
 
     # ── messages in ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _publish(self, request: q.Publish, _receive: Receive) -> Answer:
+    async def _publish(self, request: q.Publish, _caller: Caller) -> Answer:
         name = QUEUE_PREFIX + request.queue
         settings, _ = self._settings(request.queue)
         draft = request.draft(settings, self._broker.now_ns())
@@ -162,7 +201,7 @@ class QueueCommands:
         position = self._broker.position(name, _priority(draft, settings))
         return {"message_id": (await reply)[0], "position": position}
 
-    async def _publish_batch(self, request: q.PublishBatch, _receive: Receive) -> Answer:
+    async def _publish_batch(self, request: q.PublishBatch, _caller: Caller) -> Answer:
         settings, _ = self._settings(request.queue)
         now_ns = self._broker.now_ns()
         drafts = [message.draft(settings, now_ns) for message in request.messages]
@@ -170,7 +209,7 @@ class QueueCommands:
 
     # ── messages out ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _consume(self, request: q.Consume, receive: Receive) -> Answer:
+    async def _consume(self, request: q.Consume, caller: Caller) -> Answer:
         settings, _ = self._settings(request.queue)
         name = QUEUE_PREFIX + request.queue
         room = self._room(request, settings)
@@ -184,11 +223,14 @@ class QueueCommands:
                 take=lambda wanted: self._broker.pull(
                     name,
                     wanted,
+                    max_bytes=ANSWER_BYTES_MAX,
                     ack_deadline_ns=0 if request.ack_deadline is None else q.nanoseconds(request.ack_deadline),
                     consumer=request.consumer_id,
                 ),
-                wait=Wait(receive, self._closing, request.timeout) if request.timeout else None,
+                wait=Wait(caller.receive, self._closing, request.timeout) if request.timeout else None,
             )
+        if caller.session is not None and deliveries:
+            caller.session.hold(name, deliveries)
         answers = [_delivered(delivery, settings) for delivery in deliveries]
         at_limit = {"at_prefetch_limit": not answers and not room}
         if request.max_messages > 1:
@@ -201,75 +243,116 @@ class QueueCommands:
         held = self._broker.outstanding(QUEUE_PREFIX + request.queue, request.consumer_id) if request.consumer_id else 0
         return max(min(request.max_messages, prefetch - held), 0)
 
+    async def _subscribe(self, request: q.Subscribe, caller: Caller) -> Answer:
+        if caller.session is None:
+            raise InvalidArgument("queue.subscribe needs a WebSocket, at /api/v1/ws")
+        settings, _ = self._settings(request.queue)
+        prefetch = request.prefetch or _kept_config(settings.resource).prefetch
+        consumer = caller.session.subscribe(
+            QUEUE_PREFIX + request.queue,
+            consumer=request.consumer_id,
+            prefetch=prefetch,
+            ack_deadline_ns=0 if request.ack_deadline is None else q.nanoseconds(request.ack_deadline),
+            together=request.max_messages,
+        )
+        return {"success": True, "consumer_id": consumer, "prefetch": prefetch}
+
+    async def _unsubscribe(self, request: q.Queue, caller: Caller) -> Answer:
+        if caller.session is None:
+            raise InvalidArgument("queue.unsubscribe needs a WebSocket, at /api/v1/ws")
+        self._settings(request.queue)
+        caller.session.unsubscribe(QUEUE_PREFIX + request.queue, request.queue)
+        return {"success": True}
+
+    def pushed(self, name: str, deliveries: Sequence[Delivery], together: int) -> list[bytes]:
+        """What is pushed to a WebSocket: each delivery by itself, or up to `together` as one list, as `queue.consume`
+        answers."""
+        try:
+            settings = self._broker.get_subscription(name).settings
+        except SubscriptionNotFound:
+            return []
+        start = {"type": "message", "queue": name.removeprefix(QUEUE_PREFIX)}
+        answers = [_delivered(delivery, settings) for delivery in deliveries]
+        if together == 1:
+            return [_encode(start | one) for one in answers]
+        return [_encode(start | {"messages": answers[at : at + together]}) for at in range(0, len(answers), together)]
+
     # ── what becomes of them ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ack(self, request: q.Settle, _receive: Receive) -> Answer:
-        async def acknowledge(message_id: str, ack_id: str) -> Answer:
-            _check_current(message_id, await self._broker.acknowledge(QUEUE_PREFIX + request.queue, [ack_id]))
-            return {"success": True}
+    async def _ack(self, request: q.Settle, _caller: Caller) -> Answer:
+        async def acknowledge(ack_ids: Sequence[str]) -> Outcome:
+            return Outcome(await self._broker.acknowledge(QUEUE_PREFIX + request.queue, ack_ids))
 
-        return await self._each(request, acknowledge)
+        return await self._settle(request, acknowledge)
 
-    async def _nack(self, request: q.Nack, _receive: Receive) -> Answer:
+    async def _nack(self, request: q.Nack, _caller: Caller) -> Answer:
         name = QUEUE_PREFIX + request.queue
 
-        async def give_back(message_id: str, ack_id: str) -> Answer:
+        async def give_back(ack_ids: Sequence[str]) -> Outcome:
             if request.requeue:
-                stale, dead_lettered = await self._broker.nack(name, [ack_id])
-                action = "dead_lettered" if dead_lettered else "requeued"
-            else:
-                stale = await self._broker.reject(name, [ack_id])
-                action = "dead_lettered"
-            _check_current(message_id, stale)
-            return {"success": True, "action": action}
+                return Outcome(*await self._broker.nack(name, ack_ids), action="requeued")
+            return Outcome(await self._broker.reject(name, ack_ids), action="dead_lettered")
 
-        return await self._each(request, give_back)
+        return await self._settle(request, give_back)
 
-    async def _extend(self, request: q.Extend, _receive: Receive) -> Answer:
+    async def _extend(self, request: q.Extend, _caller: Caller) -> Answer:
         name = QUEUE_PREFIX + request.queue
         deadline_ns = q.nanoseconds(request.ack_deadline)
 
-        async def extend(message_id: str, ack_id: str) -> Answer:
-            _check_current(message_id, await self._broker.modify_ack_deadline(name, [ack_id], deadline_ns))
-            return {"success": True}
+        async def extend(ack_ids: Sequence[str]) -> Outcome:
+            stale = await self._broker.modify_ack_deadline(name, ack_ids, deadline_ns)
+            self.holders.extended(ack_ids, self._broker.now_ns() + deadline_ns)
+            return Outcome(stale)
 
-        return await self._each(request, extend)
+        return await self._settle(request, extend, ends=False)
 
-    async def _each(self, request: q.Settle, settle: Callable[[str, str], Awaitable[Answer]]) -> Answer:
+    async def _settle(
+        self, request: q.Settle, settle: Callable[[Sequence[str]], Awaitable[Outcome]], *, ends: bool = True
+    ) -> Answer:
         """One message: its answer, or its error. Several: an answer for each, whatever becomes of the others."""
         leases = request.leases()
-        self._settings(request.queue)  # an unknown queue is one error, not many
-        if request.message_id is not None:
-            return await settle(request.message_id, self._current(request.queue, *leases[0]))
-        results: list[Answer] = []
-        for own_id, lease_id in leases:
-            try:
-                answer = await settle(own_id, self._current(request.queue, own_id, lease_id))
-            except HeliographError as error:
-                answer = {"success": False, "error": error.message, "code": error.reason}
-            results.append({"message_id": own_id} | answer)
-        return {"results": results}
+        if not leases:
+            self._settings(request.queue)
+        current = [self._current(request.queue, *lease) for lease in leases]
+        ack_ids = [ack_id for ack_id in current if isinstance(ack_id, str)]
+        outcome = Outcome([])
+        if ack_ids:
+            outcome = await settle(ack_ids)
+            if ends:
+                self.holders.settled(ack_ids)
+        stale, dead = set(outcome.stale), set(outcome.dead_lettered)
+        answers: list[Answer | HeliographError] = []
+        for (own_id, _), ack_id in zip(leases, current, strict=True):
+            if not isinstance(ack_id, str):
+                answers.append(ack_id)
+            elif ack_id in stale:
+                answers.append(AckDeadlineExceeded(own_id))
+            elif not outcome.action:
+                answers.append({"success": True})
+            else:
+                answers.append({"success": True, "action": "dead_lettered" if own_id in dead else outcome.action})
+        if request.message_id is None:
+            return {"results": [_result(lease[0], answer) for lease, answer in zip(leases, answers, strict=True)]}
+        if isinstance(answers[0], HeliographError):
+            raise answers[0]
+        return answers[0]
 
-    def _current(self, queue: str, message_id: str, lease_id: str | None) -> str:
-        """The ack id to settle with.
+    def _current(self, queue: str, message_id: str, lease_id: str | None) -> str | HeliographError:
+        """The ack id to settle with; else what is wrong with the item: MessageNotFound where nobody holds the message,
+        and the caller did not say that he does, AckDeadlineExceeded where he did.
 
         Raises:
-            MessageNotFound: nobody holds the message, and the caller did not say that he does.
-            AckDeadlineExceeded: the lease that the caller names is not the current one.
+            SubscriptionNotFound: an unknown queue is one error, not many.
         """
         try:
             current = self._broker.current_ack_id(QUEUE_PREFIX + queue, message_id)
-        except HeliographError:
-            if lease_id is None:
-                raise
-            raise AckDeadlineExceeded(message_id) from None
-        if lease_id is not None and lease_id != current:
-            raise AckDeadlineExceeded(message_id)
-        return current
+        except MessageNotFound as error:
+            return error if lease_id is None else AckDeadlineExceeded(message_id)
+        return current if lease_id in (None, current) else AckDeadlineExceeded(message_id)
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _list_dead_letters(self, request: q.ListDeadLetters, _receive: Receive) -> Answer:
+    async def _list_dead_letters(self, request: q.ListDeadLetters, _caller: Caller) -> Answer:
         settings, number = self._settings(request.queue)
         name = QUEUE_PREFIX + request.queue
         told = []
@@ -285,19 +368,40 @@ class QueueCommands:
             )
         return {"messages": told, "total": self._broker.statistics(name).dead_letters}
 
-    async def _retry_dead_letters(self, request: q.RetryDeadLetters, _receive: Receive) -> Answer:
+    async def _retry_dead_letters(self, request: q.RetryDeadLetters, _caller: Caller) -> Answer:
         if request.message_id is not None and request.message_ids is not None:
             raise InvalidArgument("Either message_id or message_ids may be given")
         message_ids = [request.message_id] if request.message_id is not None else request.message_ids
         return {"retried": await self._broker.retry_dead_letters(QUEUE_PREFIX + request.queue, message_ids)}
 
-    async def _purge_dead_letters(self, request: q.Queue, _receive: Receive) -> Answer:
+    async def _purge_dead_letters(self, request: q.Queue, _caller: Caller) -> Answer:
         return {"purged": await self._broker.purge_dead_letters(QUEUE_PREFIX + request.queue)}
 
     def _settings(self, queue: str) -> tuple[SubscriptionSettings, int]:
         """Of a queue, and the number that its message ids begin with."""
         name = QUEUE_PREFIX + queue
         return self._broker.get_subscription(name).settings, self._broker.get_topic(name).number
+
+
+_encode = msgspec.json.Encoder().encode
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""Of the messages in one answer; a single one may be larger."""
+
+
+def in_words_of_queues(error: HeliographError) -> HeliographError:
+    """An error of the broker, with the queue's name as its clients know it."""
+    if isinstance(error, TopicNotFound | SubscriptionNotFound):
+        return QueueNotFound(error.name.removeprefix(QUEUE_PREFIX))
+    if isinstance(error, QueueFull):
+        return QueueFull(error.name.removeprefix(QUEUE_PREFIX), error.depth_max)
+    return error
+
+
+def _result(message_id: str, answer: Answer | HeliographError) -> Answer:
+    if isinstance(answer, HeliographError):
+        answer = {"success": False, "error": answer.message, "code": answer.reason}
+    return {"message_id": message_id} | answer
 
 
 _NOTHING: Answer = {"message_id": None, "message": None}
@@ -339,11 +443,6 @@ def _delivered(delivery: Delivery, settings: SubscriptionSettings) -> Answer:
     if isinstance(answer["message"], dict):
         answer["message"]["retry_count"] = delivery.attempt - 1
     return answer
-
-
-def _check_current(message_id: str, stale: Sequence[str]) -> None:
-    if stale:
-        raise AckDeadlineExceeded(message_id)
 
 
 def _age_seconds(instant_ns: int, now_ns: int) -> float:

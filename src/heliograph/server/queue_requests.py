@@ -173,6 +173,15 @@ class Consume(Queue):
     max_messages: Annotated[int, Meta(ge=1, le=PREFETCH_MAX)] = 1
 
 
+class Subscribe(Queue):
+    """`queue.subscribe`, over a WebSocket; with `max_messages` over 1 pushes have several messages."""
+
+    consumer_id: str = ""
+    prefetch: Prefetch | None = None
+    ack_deadline: AckDeadline | None = None
+    max_messages: Annotated[int, Meta(ge=1, le=PREFETCH_MAX)] = 1
+
+
 class Settle(Queue):
     """`queue.ack`, and what `queue.nack` and `queue.extend` have in common: one message, or several."""
 

@@ -7,21 +7,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from heliograph.store.rows import Trim
 from heliograph.store.sqlite_file import BUSY_SECONDS, Connect, remove, sync, unfinished_path
+from heliograph.store.trimming import TRIMMED_ROWS_MAX, trim_rows
 
-_DELETE_TRIMMED = (
-    "DELETE FROM messages WHERE last_sequence < "
-    "(SELECT up_to FROM trims WHERE trims.topic_number = messages.topic_number)"
-)
 _PROGRESS_STEPS = 20_000  # of SQLite's machine, between two looks at how far it is
 
 
-def rewrite(path: Path, connect: Connect, advance: Callable[[int], None]) -> None:
+def rewrite(path: Path, connect: Connect, trims: dict[int, Trim], advance: Callable[[int], None]) -> None:
     """Put a compact copy of the file in its place: all or nothing. The caller has the directory's lock.
 
     Args:
         path: the file; nobody has it open.
         connect: `sqlite3.connect`, or what a test puts in its place.
+        trims: by topic, what goes before.
         advance: told how many bytes the copy has.
 
     Raises:
@@ -31,7 +30,7 @@ def rewrite(path: Path, connect: Connect, advance: Callable[[int], None]) -> Non
     remove(unfinished)
     connection = connect(str(path), isolation_level=None, timeout=BUSY_SECONDS)
     try:
-        connection.execute(_DELETE_TRIMMED)
+        _trim(connection, trims)
         # Nobody else may have the file open: a log that is left over would be taken for the copy's.
         (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         if mode != "delete":
@@ -48,6 +47,13 @@ def rewrite(path: Path, connect: Connect, advance: Callable[[int], None]) -> Non
     finally:
         connection.close()
     sync(path.parent)
+
+
+def _trim(connection: sqlite3.Connection, trims: dict[int, Trim]) -> None:
+    while trims:
+        connection.execute("BEGIN IMMEDIATE")
+        trims = trim_rows(connection, trims, TRIMMED_ROWS_MAX)
+        connection.execute("COMMIT")
 
 
 def _copy(connection: sqlite3.Connection, unfinished: Path, connect: Connect, advance: Callable[[int], None]) -> None:

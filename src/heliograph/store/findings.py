@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -131,9 +133,14 @@ class Spans:
 
     def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """What of [first, last] is not here."""
-        for span_first, span_last in self:
+        if not self._sorted:
+            self._sort()
+        begin = max(bisect_left(self._spans, (first, first)) - 1, 0)
+        for span_first, span_last in islice(self._spans, begin, None):
             if span_first > last:
                 break
+            if span_last < first:
+                continue
             if span_first > first:
                 yield first, span_first - 1
             first = max(first, span_last + 1)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from heliograph.engine.facts import Fact
 from heliograph.errors import Unavailable
 from heliograph.store.protocol import COMMITTED, Commit
-from heliograph.store.rows import Append, Group, groups
+from heliograph.store.rows import Append, Group, Trim, groups
 
 TRIM_DELAY_SECONDS = 1.0  # trims go along with the next facts; alone when none come for so long
 RETRY_SECONDS = (0.05, 2.0)  # the first pause after a failure, and the longest
@@ -45,12 +45,12 @@ class GroupCommit:
 
     def __init__(
         self,
-        write: Callable[[Group], dict[int, int]],
+        write: Callable[[Group], dict[int, Trim]],
         close: Callable[[], None],
         *,
         retry_seconds: tuple[float, float] = RETRY_SECONDS,
         trim_delay_seconds: float = TRIM_DELAY_SECONDS,
-        trims: dict[int, int] | None = None,
+        trims: dict[int, Trim] | None = None,
         journal_bytes: int = 0,
     ) -> None:
         self.commits = 0
@@ -64,7 +64,7 @@ class GroupCommit:
         self._trim_delay_seconds = trim_delay_seconds
         self._changed = threading.Condition(threading.Lock())
         self._queued: list[Append] = []
-        self._trims: dict[int, int] = dict(trims or {})
+        self._trims: dict[int, Trim] = dict(trims or {})
         self._next = Commit()  # of what is queued
         self._current: Commit | None = None  # of what is being written
         self._closing = False
@@ -87,12 +87,13 @@ class GroupCommit:
                 self._wake()
             return self._next
 
-    def trim(self, topic_number: int, up_to: int) -> None:
-        """See `Store.trim`. It is written with or after the facts that were appended before."""
+    def trim(self, topic_number: int, trim: Trim) -> None:
+        """See `Store.trim`. It is written with or after the facts that were appended before; the latest of a topic
+        counts."""
         with self._changed:
             self._check_open()
             first = not self._trims
-            self._trims[topic_number] = max(up_to, self._trims.get(topic_number, 0))
+            self._trims[topic_number] = trim
             if first:
                 self._wake()
 
@@ -137,7 +138,7 @@ class GroupCommit:
         finally:
             self._close()
 
-    def _take(self) -> tuple[Commit, list[Append], dict[int, int]] | None:
+    def _take(self) -> tuple[Commit, list[Append], dict[int, Trim]] | None:
         """Wait for something to write; None when the store closes and there is nothing."""
         with self._changed:
             while not self._queued and not (self._closing and self._trims):
@@ -151,7 +152,7 @@ class GroupCommit:
             self._current = commit
             return commit, appends, trims
 
-    def _write_all(self, commit: Commit, appends: list[Append], trims: dict[int, int]) -> bool:
+    def _write_all(self, commit: Commit, appends: list[Append], trims: dict[int, Trim]) -> bool:
         """Write it, however long it takes. False: the store closes and it could not be written."""
         for group in groups(appends, trims):
             if not self._write_one(group):
@@ -191,7 +192,7 @@ class GroupCommit:
             if not commit.done:
                 commit.finish(error)
 
-    def _succeeded(self, group: Group, unfinished: dict[int, int]) -> None:
+    def _succeeded(self, group: Group, unfinished: dict[int, Trim]) -> None:
         self.commits += 1
         self.facts_written += group.fact_count
         if group.journal is not None:

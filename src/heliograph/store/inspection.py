@@ -23,9 +23,10 @@ class TopicStats(msgspec.Struct, frozen=True):
         name: "" for one that was deleted long ago, whose messages are on their way out.
         number: message ids begin with it.
         deleted: it is gone, and perhaps subscriptions are left.
-        messages, bytes: how many, and what they take in the file.
+        messages, bytes: how many, and what they take in the file, with those held before.
         first_sequence, last_sequence: of them; 0 if there are none.
         oldest_publish_time_ns: of the first of them; 0 if there are none.
+        held_before: messages from before them that subscriptions hold, or that are on their way out.
     """
 
     name: str
@@ -36,6 +37,7 @@ class TopicStats(msgspec.Struct, frozen=True):
     first_sequence: int
     last_sequence: int
     oldest_publish_time_ns: int
+    held_before: int = 0
 
 
 class SubscriptionStats(msgspec.Struct, frozen=True):
@@ -123,7 +125,7 @@ def _stats(taken: Snapshot, progress: Progress, *, subscriptions: bool) -> Store
     numbers = sorted(topic_numbers(connection) | known.by_number.keys())
     for done, number in enumerate(numbers, 1):
         found = _topic(connection, known, number, trims.get(number, 1))
-        if found.messages or not found.deleted:
+        if found.messages or found.held_before or not found.deleted:
             topics.append(found)
         progress("counting messages", done, len(numbers))
     message_bytes = sum(topic.bytes for topic in topics)
@@ -154,6 +156,11 @@ def _topic(connection: sqlite3.Connection, known: KnownTopics, number: int, kept
         f"coalesce(max(last_sequence), 0) {_ROWS}",
         (kept_from, number, kept_from),
     ).fetchone()
+    before, before_bytes = connection.execute(
+        "SELECT coalesce(sum(last_sequence - first_sequence + 1), 0), coalesce(sum(length(body)), 0) "
+        "FROM messages WHERE topic_number = ? AND last_sequence < ?",
+        (number, kept_from),
+    ).fetchone()
     first: Message | None = None
     if messages:
         row = connection.execute(
@@ -167,10 +174,11 @@ def _topic(connection: sqlite3.Connection, known: KnownTopics, number: int, kept
         number=number,
         deleted=topic is None or topic.deleted,
         messages=messages,
-        bytes=size_bytes,
+        bytes=size_bytes + before_bytes,
         first_sequence=first.sequence if first else 0,
         last_sequence=last,
         oldest_publish_time_ns=first.publish_time_ns if first else 0,
+        held_before=before,
     )
 
 

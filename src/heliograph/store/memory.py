@@ -9,6 +9,7 @@ import msgspec
 
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import Run, from_runs, to_runs
 from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import Unavailable
 from heliograph.store.protocol import COMMITTED, Commit, Durability
@@ -17,14 +18,20 @@ _READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of
 
 
 class _Log:
-    """A topic's messages with sequences in [first, last]. They are consecutive, so a place is a subtraction away."""
+    """A topic's messages with sequences in [first, last]. They are consecutive, so a place is a subtraction away.
 
-    __slots__ = ("_free", "_places", "first")
+    Args:
+        first: the lowest sequence.
+        held: messages below it that a trim left, by sequence.
+    """
+
+    __slots__ = ("_free", "_places", "first", "held")
 
     def __init__(self, first: int) -> None:
         self.first = first
         self._places: list[Message | None] = []
         self._free = 0  # places at the front that are empty
+        self.held: dict[int, Message] = {}
 
     @property
     def last(self) -> int:
@@ -47,8 +54,15 @@ class _Log:
                 return sequence
         return up_to
 
-    def trim(self, up_to: int) -> None:
-        """Forget those below `up_to`. The list is cut when half of it is free: O(1) a message."""
+    def trim(self, up_to: int, held: Sequence[Run]) -> None:
+        """Forget those below `up_to` but for `held`. The list is cut when half of it is free: O(1) a message."""
+        left = {sequence: message for sequence, message in self.held.items() if sequence >= up_to}
+        for sequence in from_runs([(first, min(stop, up_to)) for first, stop in held if first < up_to]):
+            if sequence < self.first:
+                left[sequence] = self.held[sequence]
+            elif sequence <= self.last:
+                (left[sequence],) = self.read(sequence, sequence)
+        self.held = dict(sorted(left.items()))
         count = min(up_to, self.last + 1) - self.first
         if count <= 0:
             return
@@ -71,7 +85,6 @@ class MemoryStore:
     def __init__(self, *, keep_facts: bool = False) -> None:
         self._lock = threading.Lock()
         self._logs: dict[int, _Log] = {}
-        self._trimmed: dict[int, int] = {}
         self._facts: list[Fact] | None = [] if keep_facts else None
         self._facts_written = 0
         self._closed = False
@@ -112,7 +125,7 @@ class MemoryStore:
             self._closed = False
             facts = list(self._facts or ())
         for fact in facts:
-            yield self._survivors(fact) if type(fact) is MessagesPublished else fact
+            yield _referred(fact) if type(fact) is MessagesPublished else fact
 
     def append(self, facts: Sequence[Fact]) -> Commit:
         """See `Store.append`."""
@@ -137,8 +150,15 @@ class MemoryStore:
                 self._facts = list(facts)
         return COMMITTED
 
-    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+    def read_log(self, topic_number: int, first: int, last: int, *, held: bool = False) -> Iterator[list[Message]]:
         """See `Store.read_log`."""
+        if held:
+            with self._lock:
+                self._check_open()
+                log = self._logs.get(topic_number)
+                left = [] if log is None else [m for s, m in log.held.items() if first <= s <= last]
+            if left:
+                yield left
         while True:
             with self._lock:
                 self._check_open()
@@ -157,6 +177,13 @@ class MemoryStore:
             log = self._logs.get(topic_number)
             return (log.first, log.last) if log is not None else (1, 0)
 
+    def held_below(self, topic_number: int) -> list[Run]:
+        """See `Store.held_below`."""
+        with self._lock:
+            self._check_open()
+            log = self._logs.get(topic_number)
+            return to_runs(log.held) if log is not None else []
+
     def log_offset(self, topic_number: int, published_ns: int) -> int:
         """See `Store.log_offset`."""
         with self._lock:
@@ -167,17 +194,18 @@ class MemoryStore:
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""
         with self._lock:
-            return {number for number, log in self._logs.items() if log.first <= log.last}
+            return {number for number, log in self._logs.items() if log.first <= log.last or log.held}
 
-    def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
+    def trim(
+        self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS, held: Sequence[Run] = ()
+    ) -> None:
         """See `Store.trim`."""
         with self._lock:
             self._check_open()
             log = self._logs.get(topic_number)
             if log is not None:
                 up_to = log.first_from(up_to, published_before_ns)
-                log.trim(up_to)
-                self._trimmed[topic_number] = max(up_to, self._trimmed.get(topic_number, 0))
+                log.trim(up_to, held)
 
     def close(self) -> None:
         """Refuse further appends. Idempotent."""
@@ -188,10 +216,10 @@ class MemoryStore:
         if self._closed:
             raise Unavailable("The store is closed")
 
-    def _survivors(self, fact: MessagesPublished) -> MessagesPublished:
-        """The fact as a file would give it back: with the sequences it had, and without the trimmed messages."""
-        if not fact.messages:
-            return fact
-        first, last = fact.messages[0].sequence, fact.messages[-1].sequence
-        messages = fact.messages[max(self._trimmed.get(fact.topic_number, 0) - first, 0) :]
-        return msgspec.structs.replace(fact, messages=messages, first_sequence=first, last_sequence=last)
+
+def _referred(fact: MessagesPublished) -> MessagesPublished:
+    """The fact as a file would give it back: with the sequences it had."""
+    if not fact.messages:
+        return fact
+    first, last = fact.messages[0].sequence, fact.messages[-1].sequence
+    return msgspec.structs.replace(fact, first_sequence=first, last_sequence=last)

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import Run
 from heliograph.engine.settings import NEVER_NS
 
 _log = logging.getLogger(__name__)
@@ -106,8 +107,7 @@ class Store(Protocol):
 
     def recover(self) -> Iterator[Fact]:
         """Every fact since the beginning (or the last checkpoint's equivalent), in order. Called once, before the
-        first `append`. Messages below the topic's trim mark are missing from their MessagesPublished, which then
-        tells the sequences that it had.
+        first `append`.
 
         Raises:
             StoreRefused: the file is damaged, newer, or not ours; it is left untouched.
@@ -122,9 +122,10 @@ class Store(Protocol):
             Unavailable: the store is closed.
         """
 
-    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+    def read_log(self, topic_number: int, first: int, last: int, *, held: bool = False) -> Iterator[list[Message]]:
         """The durable messages of a topic with sequences in [first, last], in order, in batches of the store's
-        choice. Trimmed ones are missing. Safe from any thread.
+        choice. Trimmed ones are missing: all below `log_bounds`, with `held` save those that a trim left since they
+        are held. Safe from any thread.
 
         Raises:
             Unavailable: the store is closed, or cannot be read.
@@ -134,6 +135,14 @@ class Store(Protocol):
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
         """(first, last) sequence that `read_log` can give; when there is none, `last` is `first` - 1, and `first` where
         the log goes on as far as the store knows: behind what was trimmed, or 1. Safe from any thread.
+
+        Raises:
+            Unavailable: the store is closed, or cannot be read.
+        """
+
+    def held_below(self, topic_number: int) -> list[Run]:
+        """Which messages below `log_bounds` are left, and `read_log` gives with `held`: at least those that the last
+        trim named. Safe from any thread.
 
         Raises:
             Unavailable: the store is closed, or cannot be read.
@@ -168,10 +177,14 @@ class Store(Protocol):
     def topic_numbers(self) -> set[int]:
         """Topics of which there are messages. Safe from any thread."""
 
-    def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
+    def trim(
+        self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS, held: Sequence[Run] = ()
+    ) -> None:
         """The oldest messages of the topic, as far as their sequences are below `up_to` and they were published before
-        `published_before_ns`, are not needed any more: `read_log` gives them no more. Their space comes back later.
-        No fact since the last checkpoint, nor that itself, may need them: so a checkpoint comes first.
+        `published_before_ns`, are no part of its log any more: it begins behind them. Those of them in the growing
+        runs `held` stay for whoever holds them; the others' space comes back later. Each trim of a topic replaces the
+        one before, save that the log never grows back. No fact since the last checkpoint, nor that itself, may need
+        what goes: so a checkpoint comes first.
 
         Raises:
             Unavailable: the store is closed.

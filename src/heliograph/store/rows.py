@@ -16,11 +16,14 @@ import msgspec
 
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import Run
 
 GROUP_BYTES_MAX = 32 * 1024 * 1024  # a group ends when it is larger: bounds memory and the length of a commit
 SHARED_BATCH_MESSAGES_MAX = 32  # a larger batch has its own row
 SHARED_BATCH_BYTES_MAX = 64 * 1024  # of payload; a larger batch has its own row
 SHARED_ROW_MESSAGES_MAX = 256  # a shared row takes no more
+
+MESSAGE_COLUMNS = "topic_number, first_sequence, last_sequence, newest_publish_time_ns, checksum, body"
 
 _encoder = msgspec.msgpack.Encoder()
 _facts_decoder = msgspec.msgpack.Decoder(list[Fact])
@@ -56,6 +59,20 @@ class Append(NamedTuple):
     replaces: bool
 
 
+class Trim(NamedTuple):
+    """What of a topic may leave the file: see `Store.trim`.
+
+    Args:
+        up_to: messages from here on stay.
+        held: of those below, the ones that stay as well: runs, in order.
+        reached: rows below are dealt with.
+    """
+
+    up_to: int
+    held: Sequence[Run] = ()
+    reached: int = 0
+
+
 class Group(NamedTuple):
     """What one transaction writes.
 
@@ -63,18 +80,18 @@ class Group(NamedTuple):
         journal: its facts; None = only trims.
         messages: their messages.
         fact_count: how many facts that happened, which those of a checkpoint did not.
-        trims: topic number to the sequence below which messages go.
+        trims: topic number to what goes of its messages.
         replaces: the journal before it goes.
     """
 
     journal: JournalRow | None
     messages: list[MessageRow]
     fact_count: int
-    trims: dict[int, int]
+    trims: dict[int, Trim]
     replaces: bool = False
 
 
-def groups(appends: Sequence[Append], trims: dict[int, int]) -> Iterator[Group]:
+def groups(appends: Sequence[Append], trims: dict[int, Trim]) -> Iterator[Group]:
     """Encode what is to be written. Facts of one append stay in one group; a group ends at `GROUP_BYTES_MAX`; a
     checkpoint is one of its own. Trims come last."""
     facts: list[Fact] = []
@@ -139,8 +156,8 @@ def _take_messages(fact: MessagesPublished, shared: dict[int, list[Message]], ro
     size_bytes = _shared_bytes(messages)
     if size_bytes is None:
         if before is not None:
-            rows.append(_message_row(topic_number, shared.pop(topic_number)))
-        row = _message_row(topic_number, messages)
+            rows.append(message_row(topic_number, shared.pop(topic_number)))
+        row = message_row(topic_number, messages)
         rows.append(row)
         return len(row.body)
     if before is not None and len(before) + len(messages) <= SHARED_ROW_MESSAGES_MAX:
@@ -148,7 +165,7 @@ def _take_messages(fact: MessagesPublished, shared: dict[int, list[Message]], ro
         before.extend(messages)
         return size_bytes
     if before is not None:
-        rows.append(_message_row(topic_number, before))
+        rows.append(message_row(topic_number, before))
     shared[topic_number] = list(messages)
     return size_bytes
 
@@ -161,7 +178,8 @@ def _shared_bytes(messages: list[Message]) -> int | None:
     return size_bytes if size_bytes <= SHARED_BATCH_BYTES_MAX else None
 
 
-def _message_row(topic_number: int, messages: list[Message]) -> MessageRow:
+def message_row(topic_number: int, messages: list[Message]) -> MessageRow:
+    """A row of messages with consecutive sequences."""
     body = _encoder.encode(messages)
     newest = max([message.publish_time_ns for message in messages])
     return MessageRow(topic_number, messages[0].sequence, messages[-1].sequence, newest, zlib.crc32(body), body)
@@ -172,7 +190,9 @@ def _reference(fact: MessagesPublished) -> MessagesPublished:
     return MessagesPublished(fact.topic, fact.topic_number, [], messages[0].sequence, messages[-1].sequence)
 
 
-def _group(facts: list[Fact], shared: dict[int, list[Message]], rows: list[MessageRow], trims: dict[int, int]) -> Group:
-    rows.extend([_message_row(topic_number, messages) for topic_number, messages in shared.items()])
+def _group(
+    facts: list[Fact], shared: dict[int, list[Message]], rows: list[MessageRow], trims: dict[int, Trim]
+) -> Group:
+    rows.extend([message_row(topic_number, messages) for topic_number, messages in shared.items()])
     body = _encoder.encode(facts)
     return Group(JournalRow(zlib.crc32(body), body) if facts else None, rows, len(facts), trims)

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import Run
 from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import StoreRefused
 from heliograph.store.directory import FILE_NAME, damaged, take
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
 from heliograph.store.lock import DirectoryLock
 from heliograph.store.protocol import COMMITTED, Commit, Durability
+from heliograph.store.rows import Trim
 from heliograph.store.sqlite_file import GIVE_BACK, Connect, Writer, has_log, open_reader, space_to_give_back
 from heliograph.store.sqlite_reader import (
     DAMAGE,
@@ -27,8 +29,9 @@ from heliograph.store.sqlite_reader import (
     log_offset,
     read_log,
     read_trims,
+    stored_below,
     topic_numbers,
-    unfinished_trims,
+    topics_with_rows_below,
 )
 
 CHECKPOINT_BYTES_MIN = 16 * 1024 * 1024  # of journal, before a checkpoint is worth its while
@@ -71,7 +74,9 @@ class SqliteStore:
         self.path = Path(data_dir) / FILE_NAME
         self._connect = connect
         self._own_lock = take(self.path, connect) if lock is None else None
-        self._trimmed, unfinished, size = self._check()
+        # where each topic's log begins, and the last trim of each that this object was told; None = not told, and there
+        # is something to do
+        self._begins, self._trims, gives_back, size = self._check()
         self._readers = Readers(self.path, connect)
         self._writer = Writer(self.path, connect, synchronous)
         self._writing = GroupCommit(
@@ -79,7 +84,7 @@ class SqliteStore:
             self._release,
             retry_seconds=retry_seconds,
             trim_delay_seconds=trim_delay_seconds,
-            trims=unfinished,
+            trims=gives_back,
             journal_bytes=size,
         )
         self._checkpoint = COMMITTED  # the last one
@@ -150,25 +155,41 @@ class SqliteStore:
         with self._readers.lend() as connection:
             return topic_numbers(connection)
 
-    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+    def read_log(self, topic_number: int, first: int, last: int, *, held: bool = False) -> Iterator[list[Message]]:
         """See `Store.read_log`."""
-        return read_log(self._readers, topic_number, max(first, self._trimmed.get(topic_number, 1)), last)
+        begin = 1 if held else self._begins.get(topic_number, 1)
+        return read_log(self._readers, topic_number, max(first, begin), last)
 
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
         """See `Store.log_bounds`."""
-        return log_bounds(self._readers, topic_number, self._trimmed.get(topic_number, 1))
+        return log_bounds(self._readers, topic_number, self._begins.get(topic_number, 1))
 
     def log_offset(self, topic_number: int, published_ns: int) -> int:
         """See `Store.log_offset`."""
-        return log_offset(self._readers, topic_number, self._trimmed.get(topic_number, 1), published_ns)
+        return log_offset(self._readers, topic_number, self._begins.get(topic_number, 1), published_ns)
 
-    def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
+    def held_below(self, topic_number: int) -> list[Run]:
+        """See `Store.held_below`."""
+        with self._readers.lend() as connection:
+            return stored_below(connection, topic_number, self._begins.get(topic_number, 1))
+
+    def trim(
+        self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS, held: Sequence[Run] = ()
+    ) -> None:
         """See `Store.trim`."""
+        begin = self._begins.get(topic_number, 1)
         if published_before_ns != NEVER_NS:
-            up_to = first_kept(self._readers, topic_number, up_to, published_before_ns)
-        if up_to > self._trimmed.get(topic_number, 1):
-            self._writing.trim(topic_number, up_to)
-            self._trimmed[topic_number] = up_to
+            up_to = first_kept(self._readers, topic_number, begin, up_to, published_before_ns)
+        trim = Trim(up_to, tuple(run for run in held if run[0] < up_to))
+        if trim != self._trims.get(topic_number, Trim(1)):
+            self._writing.trim(topic_number, trim)
+            self._trims[topic_number] = trim
+            self._begins[topic_number] = max(begin, up_to)
+
+    @property
+    def trims(self) -> dict[int, Trim]:
+        """What this object was told of each topic."""
+        return {number: trim for number, trim in self._trims.items() if trim is not None}
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -184,17 +205,17 @@ class SqliteStore:
         if self._own_lock is not None:
             self._own_lock.release()
 
-    def _check(self) -> tuple[dict[int, int], dict[int, int], int]:
-        """Open the file for reading once, to see that it can be; returns its trims, those not
-        finished, and the bytes of its journal."""
+    def _check(self) -> tuple[dict[int, int], dict[int, Trim | None], dict[int, Trim], int]:
+        """Open the file for reading once, to see that it can be; returns where its topics begin, which of them are
+        trimmed, whether there is space to give back, and the bytes of its journal."""
         try:
             connection = open_reader(self.path, self._connect, alone=True)
             try:
-                trims = read_trims(connection)
-                unfinished = unfinished_trims(connection, trims)
-                if space_to_give_back(connection):
-                    unfinished |= GIVE_BACK
-                return trims, unfinished, journal_bytes(connection)
+                begins = read_trims(connection)
+                left = topics_with_rows_below(connection, begins)
+                trims = {number: None if number in left else Trim(up_to) for number, up_to in begins.items()}
+                gives_back = GIVE_BACK if space_to_give_back(connection) else {}
+                return begins, trims, gives_back, journal_bytes(connection)
             finally:
                 connection.close()
         except DAMAGE as error:

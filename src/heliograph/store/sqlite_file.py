@@ -4,7 +4,7 @@
 journal   one row for each group of facts that was committed together. Positions are consecutive, so a missing
           row is noticed. The first is 1, or a checkpoint, which has taken the place of those before it
 messages  the messages that the journal's MessagesPublished facts refer to; see `rows.py`
-trims     for each topic the sequence below which messages are gone
+trims     for each topic the sequence below which messages are gone, save those that somebody still holds
 ========  =====================================================================================================
 """
 
@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from heliograph.errors import StoreRefused
-from heliograph.store.protocol import EVERYTHING
-from heliograph.store.rows import Group, JournalRow, MessageRow, trim_checksum
+from heliograph.store.rows import Group, JournalRow, Trim
+from heliograph.store.trimming import TRIMMED_ROWS_MAX, insert_messages, trim_rows
 
 Connect = Callable[..., sqlite3.Connection]
 
@@ -34,9 +34,8 @@ CACHE_KIB = 8 * 1024  # of SQLite's page cache
 FREE_PAGES_MIN = 1024  # so many free pages, and
 FREE_SHARE = 4  # more than one in so many, before the file gives them back, so that it stays near its live data
 VACUUM_PAGES = 500  # given back per commit: a few milliseconds
-GIVE_BACK = {0: 0}  # as a trim, of no topic: there is space to give back
+GIVE_BACK = {0: Trim(0)}  # as a trim, of no topic: there is space to give back
 BUSY_SECONDS = 5.0  # how long to wait for somebody who looks into the file with another program
-TRIMMED_ROWS_MAX = 500  # per commit, so that a large trim does not hold up the facts that it goes with
 ROWS_PER_INSERT = 64  # one statement for many rows: between statements another thread may take the interpreter
 
 _SCHEMA = """
@@ -203,7 +202,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._position = -1  # of the last journal row that is known to be durable; -1 = not known yet
 
-    def write(self, group: Group) -> dict[int, int]:
+    def write(self, group: Group) -> dict[int, Trim]:
         """Make a group durable, all or nothing. Returns the trims that are not finished: their messages are gone for
         readers, but not all rows are, or the file has space to give back.
 
@@ -265,15 +264,15 @@ class Writer:
             raise sqlite3.DatabaseError("another program has written to the file")
         return found is not None
 
-    def _insert(self, connection: sqlite3.Connection, group: Group) -> dict[int, int]:
+    def _insert(self, connection: sqlite3.Connection, group: Group) -> dict[int, Trim]:
         connection.execute("BEGIN IMMEDIATE")
         for start in range(0, len(group.messages), ROWS_PER_INSERT):
-            _insert_messages(connection, group.messages[start : start + ROWS_PER_INSERT])
+            insert_messages(connection, group.messages[start : start + ROWS_PER_INSERT])
         if group.journal is not None:
             connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (self._position + 1, *group.journal))
             if group.replaces:
                 connection.execute("DELETE FROM journal WHERE position <= ?", (self._position,))
-        unfinished = _trim(connection, group.trims) if group.trims else {}
+        unfinished = trim_rows(connection, group.trims, TRIMMED_ROWS_MAX) if group.trims else {}
         gave_back = _give_back(connection) if group.trims or group.replaces else 0
         if gave_back and space_to_give_back(connection):
             unfinished |= GIVE_BACK
@@ -289,39 +288,6 @@ class Writer:
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
-
-
-def _insert_messages(connection: sqlite3.Connection, rows: list[MessageRow]) -> None:
-    values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(rows))
-    connection.execute(
-        "INSERT INTO messages (topic_number, first_sequence, last_sequence, newest_publish_time_ns, checksum, body) "
-        f"VALUES {values}",
-        [value for row in rows for value in row],
-    )
-
-
-def _trim(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, int]:
-    """Note the trims and delete rows, `TRIMMED_ROWS_MAX` in all. Returns the trims that may have more."""
-    room = TRIMMED_ROWS_MAX
-    unfinished = {}
-    for topic_number, up_to in trims.items():
-        if topic_number in GIVE_BACK:
-            continue
-        connection.execute(
-            "INSERT OR REPLACE INTO trims VALUES (?, ?, ?)",
-            (topic_number, up_to, trim_checksum(topic_number, up_to)),
-        )
-        if room > 0:
-            room -= connection.execute(
-                "DELETE FROM messages WHERE id IN "
-                "(SELECT id FROM messages WHERE topic_number = ? AND last_sequence < ? LIMIT ?)",
-                (topic_number, up_to, room),
-            ).rowcount
-        if room == 0:
-            unfinished[topic_number] = up_to
-        elif up_to >= EVERYTHING:  # the topic is gone, and so is its last message
-            connection.execute("DELETE FROM trims WHERE topic_number = ?", (topic_number,))
-    return unfinished
 
 
 def space_to_give_back(connection: sqlite3.Connection) -> bool:

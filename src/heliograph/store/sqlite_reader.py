@@ -12,6 +12,7 @@ import msgspec
 
 from heliograph.engine.facts import CheckpointBegun, Fact, MessagesPublished, TopicRestored
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import Run
 from heliograph.errors import Internal, Unavailable
 from heliograph.store.directory import damaged
 from heliograph.store.log_check import logged_pages
@@ -181,14 +182,14 @@ def log_offset(readers: Readers, topic_number: int, trimmed_up_to: int, publishe
     return log_bounds(readers, topic_number, trimmed_up_to)[1] + 1 if row is None else int(row[1]) + 1
 
 
-def first_kept(readers: Readers, topic_number: int, up_to: int, published_before_ns: int) -> int:
-    """The first sequence of the oldest row that is not wholly below `up_to`, or not wholly published before that
-    instant; `up_to` if it is lower. What is not in the file yet may be younger, so it is kept."""
+def first_kept(readers: Readers, topic_number: int, begin: int, up_to: int, published_before_ns: int) -> int:
+    """The first sequence of the oldest row from `begin` on that is not wholly below `up_to`, or not wholly published
+    before that instant; `up_to` if it is lower. What is not in the file yet may be younger, so it is kept."""
     with readers.lend() as connection:
         row = connection.execute(
-            "SELECT first_sequence FROM messages WHERE topic_number = ? AND (last_sequence >= ? OR "
-            "newest_publish_time_ns >= ?) ORDER BY last_sequence LIMIT 1",
-            (topic_number, up_to, published_before_ns),
+            "SELECT first_sequence FROM messages WHERE topic_number = ? AND last_sequence >= ? AND "
+            "(last_sequence >= ? OR newest_publish_time_ns >= ?) ORDER BY last_sequence LIMIT 1",
+            (topic_number, begin, up_to, published_before_ns),
         ).fetchone()
         if row is None:
             row = connection.execute(
@@ -225,10 +226,25 @@ def read_trims(connection: sqlite3.Connection) -> dict[int, int]:
     return trims
 
 
-def unfinished_trims(connection: sqlite3.Connection, trims: dict[int, int]) -> dict[int, int]:
-    """Those of `trims` that left rows behind."""
+def stored_below(connection: sqlite3.Connection, topic_number: int, begin: int) -> list[Run]:
+    """The runs of messages below `begin`, by row: from the index alone."""
+    runs: list[Run] = connection.execute(
+        "SELECT first_sequence, last_sequence + 1 FROM messages WHERE topic_number = ? AND last_sequence < ? "
+        "ORDER BY last_sequence",
+        (topic_number, begin),
+    ).fetchall()
+    row = connection.execute(
+        "SELECT first_sequence FROM messages WHERE topic_number = ? AND last_sequence >= ? "
+        "ORDER BY last_sequence LIMIT 1",
+        (topic_number, begin),
+    ).fetchone()
+    return [*runs, (row[0], begin)] if row is not None and row[0] < begin else runs
+
+
+def topics_with_rows_below(connection: sqlite3.Connection, begins: dict[int, int]) -> set[int]:
+    """Those of the topics of which whole rows are left before their logs begin."""
     query = "SELECT 1 FROM messages WHERE topic_number = ? AND last_sequence < ? LIMIT 1"
-    return {topic: up_to for topic, up_to in trims.items() if connection.execute(query, (topic, up_to)).fetchone()}
+    return {number for number, begin in begins.items() if connection.execute(query, (number, begin)).fetchone()}
 
 
 class Recovery:
@@ -338,9 +354,7 @@ class Recovery:
         if first == 0:
             return fact
         self._last[fact.topic_number] = last
-        first = max(first, self._trims.get(fact.topic_number, 0))
-        messages = self._messages(fact.topic_number, first, last) if first <= last else []
-        return msgspec.structs.replace(fact, messages=messages)
+        return msgspec.structs.replace(fact, messages=self._messages(fact.topic_number, first, last))
 
     def _messages(self, topic_number: int, first: int, last: int) -> list[Message]:
         """All of [first, last], which are in one row. Raises: Damaged."""

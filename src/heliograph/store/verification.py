@@ -151,8 +151,8 @@ class _Check:
         try:
             self._engine = replay(recovery.facts(), recovery.read, advance)
             self._progress("checking the state", 0, None)
-            problems = [] if recovery.has_filled_in else list(violations(self._engine))
             self._held_are_there(self._engine)
+            problems = [] if recovery.has_filled_in or self._rows.losses else list(violations(self._engine))
         except Exception as error:  # a state that cannot be
             if recovery.has_filled_in or self._rows.losses:
                 self._not_checked.append("the state of topics and subscriptions, since some messages are missing")
@@ -166,16 +166,12 @@ class _Check:
             self._findings.add(Finding("state", problem, "a broker that starts with this file counts, or delivers, so"))
 
     def _held_are_there(self, engine: Engine) -> None:
-        """Every message that some subscription holds is in the file and not trimmed."""
+        """Every message that some subscription holds is in the file."""
         for topic in engine.all_topics():
             stored = self._rows.stored.get(topic.number, Spans())
             known = Spans((loss[1], loss[2]) for loss in self._rows.losses if loss.topic_number == topic.number)
-            kept_from = self._rows.trims.get(topic.number, 1)
             for first, stop in to_runs(topic.log.held_sequences(1, topic.log.next_sequence - 1)):
-                last = stop - 1
-                gone = [(first, min(last, kept_from - 1))] if first < kept_from else []
-                gone += stored.missing(max(first, kept_from), last)
-                for gap in gone:
+                for gap in stored.missing(first, stop - 1):
                     for lost_first, lost_last in known.missing(*gap):
                         self._rows.losses.append(Loss(topic.number, lost_first, lost_last, "they are missing"))
 
@@ -220,9 +216,13 @@ class _LenientRecovery(Recovery):
     def read(self, topic_number: int, first: int, last: int) -> list[Message]:
         """For the engine's `read_log`."""
         try:
-            return read_messages(self._connection, topic_number, first, last)
+            found = {
+                message.sequence: message for message in read_messages(self._connection, topic_number, first, last)
+            }
         except (Damaged, *UNREADABLE):
             return self._empty(first, last)
+        # what is not there may be trimmed; whether it is held is looked at in `_held_are_there`
+        return [found.get(sequence) or Message(sequence, 0, b"") for sequence in range(first, last + 1)]
 
     def _messages(self, topic_number: int, first: int, last: int) -> list[Message]:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import Run
 from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import Unavailable
 from heliograph.store.protocol import Commit, Durability, Store
@@ -125,15 +126,20 @@ class FaultyStore:
             commit.finish(self._failing)
             return commit
 
-    def read_log(self, topic_number: int, first: int, last: int) -> Iterator[list[Message]]:
+    def read_log(self, topic_number: int, first: int, last: int, *, held: bool = False) -> Iterator[list[Message]]:
         """See `Store.read_log`."""
         self._check_readable()
-        return self.inner.read_log(topic_number, first, last)
+        return self.inner.read_log(topic_number, first, last, held=held)
 
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
         """See `Store.log_bounds`."""
         self._check_readable()
         return self.inner.log_bounds(topic_number)
+
+    def held_below(self, topic_number: int) -> list[Run]:
+        """See `Store.held_below`."""
+        self._check_readable()
+        return self.inner.held_below(topic_number)
 
     def log_offset(self, topic_number: int, published_ns: int) -> int:
         """See `Store.log_offset`."""
@@ -145,10 +151,12 @@ class FaultyStore:
         self._check_readable()
         return self.inner.topic_numbers()
 
-    def trim(self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS) -> None:
+    def trim(
+        self, topic_number: int, up_to: int, published_before_ns: int = NEVER_NS, held: Sequence[Run] = ()
+    ) -> None:
         """See `Store.trim`."""
         self._check_readable()
-        self.inner.trim(topic_number, up_to, published_before_ns)
+        self.inner.trim(topic_number, up_to, published_before_ns, held)
 
     def close(self) -> None:
         """See `Store.close`."""

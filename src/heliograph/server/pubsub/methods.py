@@ -17,12 +17,16 @@ from heliograph.server.pubsub import iam, proto
 from heliograph.server.pubsub.iam import IamPolicy
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import Publisher
+from heliograph.server.pubsub.schema_checks import SchemaChecks
+from heliograph.server.pubsub.schema_store import SchemaStore
+from heliograph.server.pubsub.schemas import Schemas
 from heliograph.server.pubsub.streaming_pull import StreamingPull
 from heliograph.server.pubsub.subscriber import Subscriber
 from heliograph.wire.pubsub import DeliveryEncoder
 
 PUBLISHER = "google.pubsub.v1.Publisher"
 SUBSCRIBER = "google.pubsub.v1.Subscriber"
+SCHEMA_SERVICE = "google.pubsub.v1.SchemaService"
 IAM_POLICY = "google.iam.v1.IAMPolicy"
 
 
@@ -36,10 +40,13 @@ def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Prof
         profile: how strictly.
     """
     encoder = DeliveryEncoder()
+    schemas = SchemaStore(broker)
+    checks = SchemaChecks(broker, schemas, profile)
     services: dict[str, dict[str, Method]] = {
-        PUBLISHER: _publisher_methods(Publisher(broker, profile)),
+        PUBLISHER: _publisher_methods(Publisher(broker, checks, profile)),
         SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile))
         | _streaming_methods(StreamingPull(broker, feeds, encoder, closing, profile)),
+        SCHEMA_SERVICE: _schema_methods(Schemas(schemas, checks, profile)),
         IAM_POLICY: _iam_methods(IamPolicy(broker, profile)),
     }
     return {f"/{service}/{name}": method for service, methods in services.items() for name, method in methods.items()}
@@ -79,6 +86,23 @@ def _subscriber_methods(subscriber: Subscriber) -> dict[str, Method]:
         "Pull": Unary(proto.PullRequest, proto.PullResponse, subscriber.pull),
         "Acknowledge": Unary(proto.AcknowledgeRequest, proto.Empty, subscriber.acknowledge),
         "ModifyAckDeadline": Unary(proto.ModifyAckDeadlineRequest, proto.Empty, subscriber.modify_ack_deadline),
+    }
+
+
+def _schema_methods(schemas: Schemas) -> dict[str, Method]:
+    return {
+        "CreateSchema": Unary(proto.CreateSchemaRequest, proto.Schema, schemas.create_schema),
+        "GetSchema": Unary(proto.GetSchemaRequest, proto.Schema, schemas.get_schema),
+        "ListSchemas": Unary(proto.ListSchemasRequest, proto.ListSchemasResponse, schemas.list_schemas),
+        "ListSchemaRevisions": Unary(
+            proto.ListSchemaRevisionsRequest, proto.ListSchemaRevisionsResponse, schemas.list_schema_revisions
+        ),
+        "CommitSchema": Unary(proto.CommitSchemaRequest, proto.Schema, schemas.commit_schema),
+        "RollbackSchema": Unary(proto.RollbackSchemaRequest, proto.Schema, schemas.rollback_schema),
+        "DeleteSchemaRevision": Unary(proto.DeleteSchemaRevisionRequest, proto.Schema, schemas.delete_schema_revision),
+        "DeleteSchema": Unary(proto.DeleteSchemaRequest, proto.Empty, schemas.delete_schema),
+        "ValidateSchema": Unary(proto.ValidateSchemaRequest, proto.ValidateSchemaResponse, schemas.validate_schema),
+        "ValidateMessage": Unary(proto.ValidateMessageRequest, proto.ValidateMessageResponse, schemas.validate_message),
     }
 
 

@@ -3,9 +3,11 @@ response."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from heliograph.broker.protocol import Broker
+from heliograph.engine.message import Draft
 from heliograph.errors import AlreadyExists, InvalidArgument
 from heliograph.server.call import Call
 from heliograph.server.pubsub import iam, masks, proto, topics
@@ -18,6 +20,7 @@ from heliograph.server.pubsub.limits import (
 )
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
+from heliograph.server.pubsub.schema_checks import SchemaChecks
 from heliograph.server.pubsub.texts import exists
 from heliograph.wire.pubsub import draft, publish_response
 
@@ -27,21 +30,25 @@ class Publisher:
 
     Args:
         broker: who does it.
+        schemas: what topics that have one demand.
         profile: how strictly.
     """
 
-    def __init__(self, broker: Broker, profile: Profile = STRICT) -> None:
+    def __init__(self, broker: Broker, schemas: SchemaChecks, profile: Profile = STRICT) -> None:
         self._broker = broker
+        self._schemas = schemas
         self._profile = profile
 
     async def create_topic(self, request: Any, _call: Call) -> bytes:
         """CreateTopic: the topic as stored; a second time AlreadyExists, even with the same fields (1.3.1)."""
         self._profile.check_new_name(request.name, "topics")
         settings = topics.settings(request)
+        self._schemas.check_topic(request)
         try:
             info = await self._broker.create_topic(request.name, settings)
         except AlreadyExists:
             raise exists(request.name) from None
+        self._schemas.note(info)
         return serialized(topics.resource(info))
 
     async def update_topic(self, request: Any, _call: Call) -> bytes:
@@ -50,10 +57,12 @@ class Publisher:
         self._profile.check_name(name, "topics")
         # nothing is awaited between reading and changing, so no other call comes in between
         info = self._broker.get_topic(name)
+        current = topics.resource(info)
         wanted = masks.merged(topics.resource(info), request.topic, request.update_mask, topics.IMMUTABLE)
-        return serialized(
-            topics.resource(await self._broker.update_topic(name, topics.settings(wanted, info.settings)))
-        )
+        self._schemas.check_topic(wanted, current)
+        info = await self._broker.update_topic(name, topics.settings(wanted, info.settings))
+        self._schemas.note(info)
+        return serialized(topics.resource(info))
 
     async def get_topic(self, request: Any, _call: Call) -> bytes:
         """GetTopic."""
@@ -99,7 +108,7 @@ class Publisher:
             _refuse_size(call.request_bytes)
         if not 1 <= len(messages) <= PUBLISH_MESSAGES_MAX:
             check_between("message_count", len(messages), (1, PUBLISH_MESSAGES_MAX))
-        drafts = [draft(message) for message in messages]
+        drafts: Sequence[Draft] = [draft(message) for message in messages]
         for one in drafts:
             if not one.data and not one.attributes:
                 raise InvalidArgument(
@@ -108,6 +117,8 @@ class Publisher:
                 )
         if not self._profile.mixed_ordering_keys and len(drafts) > 1 and len({one.ordering_key for one in drafts}) > 1:
             raise InvalidArgument("All messages in a publish request must have the same ordering key.")
+        if self._schemas.may_have(topic):
+            drafts = self._schemas.checked(topic, drafts)
         return publish_response(await self._broker.publish(topic, drafts))
 
 

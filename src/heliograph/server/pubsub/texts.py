@@ -11,6 +11,7 @@ from heliograph.errors import (
     HeliographError,
     InvalidAckId,
     NotFound,
+    SchemaNotFound,
     SubscriptionNotFound,
     TopicNotFound,
 )
@@ -26,7 +27,7 @@ Python client takes for a passing failure and retries; so of very many failed id
 
 def translate(error: HeliographError) -> RpcError:
     """The status that a Pub/Sub client gets for an error of the broker."""
-    if isinstance(error, (TopicNotFound, SubscriptionNotFound)):
+    if isinstance(error, (TopicNotFound, SubscriptionNotFound, SchemaNotFound)):
         return rpc_error(missing(error.name))
     if isinstance(error, InvalidAckId):
         return RpcError(error.code, f"You have passed an invalid ack ID to the service (ack_id={error.ack_ids[0]}).")
