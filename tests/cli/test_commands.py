@@ -313,7 +313,7 @@ def test_wrong_usage_is_code_2(run_anywhere: Run, arguments: tuple[str, ...]) ->
 def test_an_answer_that_is_an_error_is_code_1_in_the_servers_words(run: Run) -> None:
     ran = run("topic", "create", "orders", "--retention", "1s")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("heliograph: The value for message_retention_duration is out of bounds.")
+    assert ran.err.startswith("heliograph: The value for message retention duration is out of bounds.")
 
 
 # ── on a data directory ─────────────────────────────────────────────────────────────────────────────────────────────
