@@ -16,7 +16,8 @@
     │   ├── QueueNotFound            5                    QueueNotFound
     │   ├── MessageNotFound          5                    MessageNotFound
     │   ├── SchemaNotFound           5                    SchemaNotFound
-    │   └── ConsumerNotFound         5                    ConsumerNotFound
+    │   ├── ConsumerNotFound         5                    ConsumerNotFound
+    │   └── ClaimNotFound            5                    ClaimNotFound
     ├── AlreadyExists                6                    AlreadyExists
     │   └── QueueExists              6                    QueueExists
     ├── ResourceExhausted            8                    ResourceExhausted
@@ -178,6 +179,19 @@ class SchemaNotFound(NotFound):
 
 class ConsumerNotFound(NotFound):
     """No such consumer."""
+
+
+class ClaimNotFound(NotFound):
+    """No such claim: it was acknowledged, or has ended.
+
+    Args:
+        number: of the claim.
+        consumer: who asked for it.
+    """
+
+    def __init__(self, number: int, consumer: str) -> None:
+        super().__init__(f"{consumer} has no claim {number} (any more): it was acknowledged, or has ended")
+        self.number = number
 
 
 class AlreadyExists(HeliographError):

@@ -43,7 +43,7 @@ def test_its_memory_is_bounded_unless_told_otherwise(
     budgets = []
     monkeypatch.setattr(
         "heliograph.broker.broker.Housekeeping",
-        lambda store, bytes_: budgets.append(bytes_) or Housekeeping(store, bytes_),
+        lambda store, bytes_, events_ns: budgets.append(bytes_) or Housekeeping(store, bytes_, events_ns),
     )
     LocalBroker.open(tmp_path, **budget).close()
     assert budgets == [budget.get("memory_budget_bytes", MEMORY_BUDGET_BYTES)]

@@ -22,10 +22,9 @@ _decoder = msgspec.msgpack.Decoder(Fact)
 
 
 def topics_of(engine: Engine) -> list[Topic]:
-    """Every topic that is left, deleted ones with subscriptions among them."""
-    topics = {topic.number: topic for topic in engine.topics.values()}
-    topics.update({subscription.topic.number: subscription.topic for subscription in engine.subscriptions.values()})
-    return list(topics.values())
+    """Every topic that is left, deleted ones with subscriptions among them, and what stands for some."""
+    topics = [*engine.all_topics(), *(subscription.topic for subscription in engine.subscriptions.values())]
+    return list({id(topic): topic for topic in topics}.values())
 
 
 def places(subscription: Subscription) -> dict[str, list[int]]:
@@ -37,7 +36,7 @@ def places(subscription: Subscription) -> dict[str, list[int]]:
         "delayed": list(subscription._delayed or ()),
         "leased": list(subscription.leases.by_sequence),
         "dead": list(subscription.dead),
-        "not loaded": [m.sequence for m in log.held(subscription.next_sequence, log.next_sequence - 1)],
+        "not loaded": list(subscription.unloaded_sequences(log.next_sequence - 1)),
     }
 
 
@@ -66,6 +65,7 @@ def _check_subscription(subscription: Subscription) -> None:
     assert subscription.backlog.count == len(ready)
     assert subscription.delayed == len(where["delayed"])
     expected = len(ready) + len(where["waiting for key"]) + len(where["not loaded"])
+    assert subscription.unloaded == len(where["not loaded"])
     assert subscription.waiting == expected, f"{subscription.name}: {subscription.waiting} wait, not {expected}"
     outstanding_bytes = total_bytes([log[sequence] for sequence in leased])
     assert subscription.outstanding_bytes == outstanding_bytes, f"{subscription.name}: outstanding bytes drifted"

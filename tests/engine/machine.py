@@ -7,18 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from heliograph.broker.forwarding import dead_letter_draft
+from heliograph.engine.administration import IMMUTABLE
 from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.engine import Engine
 from heliograph.engine.facts import Fact, MessagesPublished
 from heliograph.engine.message import Delivery, Draft, Extras, Message
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings, TopicSettings
-from heliograph.errors import HeliographError, SubscriptionNotFound, TopicNotFound
+from heliograph.errors import HeliographError, InvalidArgument, SubscriptionNotFound, TopicNotFound
 from tests.engine import model
 from tests.engine.invariants import check_engine, full_state, recovered, state, stored
 from tests.engine.model import Delivered, Model
@@ -66,8 +68,9 @@ def settings_with(**fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Subscrip
         "outstanding_bytes_max": seldom(0, 5, 9),
         "ttl_ns": seldom(0, 3 * SECOND_NS, 20 * SECOND_NS),
         "prioritised": st.booleans(),
-        "default_priority": st.just(5),
+        "default_priority": seldom(5, 3),
         "prefetch": seldom(0, 1, 2),
+        "filter": seldom(*model.FILTERS),
     }
     return st.builds(SubscriptionSettings, **(chosen | fixed))
 
@@ -88,6 +91,7 @@ shapes = st.fixed_dictionaries(
         "delay": seldom(0, -1, 2, 5, 30),
         "life": seldom(0, -1, 1, 4, 30),
         "attempts": seldom(0, 1, 2),
+        "kind": st.sampled_from(["", "a", "b"]),
     }
 )
 
@@ -127,7 +131,10 @@ CALLS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         2,
         {
             "what": st.sampled_from(
-                ["topic", "topic", "subscription", "subscription", "-topic", "-subscription", "purge", "-dead"]
+                [
+                    *["topic", "topic", "subscription", "subscription", "update", "update", "document"],
+                    *["-topic", "-subscription", "detach", "purge", "-dead"],
+                ]
             ),
             "topic": st.sampled_from(TOPICS),
             "name": st.sampled_from(SUBSCRIPTIONS),
@@ -160,6 +167,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.facts: list[Fact] = []
         self.ack_ids: list[str] = []  # also stale ones
         self.attempts: dict[tuple[str, str], int] = {}
+        self.documents: dict[tuple[str, str], bytes] = {}
         self.ticked = True
         self.pullable: dict[tuple[str, str], set[int]] = {}
 
@@ -201,10 +209,41 @@ class EngineMachine(RuleBasedStateMachine):
         elif what == "-subscription" and name in naive.subscriptions:
             engine.delete_subscription(name)
             naive.delete_subscription(name)
+        elif what == "update" and name in naive.subscriptions:
+            self._update(name, settings)
+        elif what == "detach":
+            self._both(
+                lambda: engine.detach_subscription(name, now_ns), lambda: naive.detach_subscription(name, now_ns)
+            )
+        elif what == "document":
+            self._document(topic, name, clears)
         elif what == "purge":
             self._both(lambda: engine.purge(name, now_ns), lambda: naive.purge(name, now_ns))
         elif what == "-dead" and name in naive.subscriptions:
             assert engine.purge_dead_letters(name) == naive.drop_dead_letters(name)
+
+    def _update(self, name: str, settings: SubscriptionSettings) -> None:
+        old = self.model.subscriptions[name].settings
+        kept = {field: getattr(old, field) for field in IMMUTABLE}
+        if any(getattr(settings, field) != kept[field] for field in IMMUTABLE):
+            with pytest.raises(InvalidArgument):
+                self.engine.update_subscription(name, settings, self.now_ns)
+        settings = msgspec.structs.replace(settings, **kept)
+        had = len(self.model.subscriptions[name].dead)
+        self._both(
+            lambda: self.engine.update_subscription(name, settings, self.now_ns) and None,
+            lambda: self.model.update_subscription(name, settings, self.now_ns),
+        )
+        if len(self.model.subscriptions[name].dead) < had:  # they start afresh
+            self.attempts = {key: attempt for key, attempt in self.attempts.items() if key[0] != name}
+
+    def _document(self, collection: str, name: str, clears: bool) -> None:
+        if clears:
+            self.engine.delete_document(collection, name)
+            self.documents.pop((collection, name), None)
+        else:
+            self.engine.put_document(collection, name, b"%d" % self.now_ns)
+            self.documents[collection, name] = b"%d" % self.now_ns
 
     def _one_of(self, who: int, wanted: Callable[[model.Subscription], bool] = lambda _: True) -> str:
         """A subscription of the wanted kind, if there is one; now and then any name."""
@@ -233,7 +272,9 @@ class EngineMachine(RuleBasedStateMachine):
             lambda: self.engine.publish(topic, made, self.now_ns), lambda: self.model.publish(topic, made, self.now_ns)
         )
 
-    def _draft(self, size: int, key: str, priority: int | None, delay: int, life: int, attempts: int) -> Draft:
+    def _draft(
+        self, size: int, key: str, priority: int | None, delay: int, life: int, attempts: int, kind: str
+    ) -> Draft:
         extras = Extras(
             priority=priority or 0,
             available_at_ns=self.now_ns + delay * SECOND_NS if delay else 0,
@@ -241,7 +282,8 @@ class EngineMachine(RuleBasedStateMachine):
             max_delivery_attempts=attempts,
         )
         plain = priority is None and not (delay or life or attempts)
-        return Draft(b"x" * size, ordering_key=key, extras=None if plain else extras)
+        attributes = {"kind": kind} if kind else {}
+        return Draft(b"x" * size, attributes, ordering_key=key, extras=None if plain else extras)
 
     def pull(self, who: int, count: int, **options: Any) -> None:
         name = self._one_of(who, lambda subscription: bool(subscription.waiting()))
@@ -306,8 +348,8 @@ class EngineMachine(RuleBasedStateMachine):
             if subscription is None or sequence not in subscription.dead:
                 continue
             policy = subscription.settings.dead_letter_policy
-            assert policy is not None
-            assert policy.topic is not None
+            if policy is None or policy.topic is None:
+                continue
             if policy.topic not in self.engine.topics:
                 self.engine.forwards.append((name, sequence))
                 continue
@@ -401,6 +443,13 @@ class EngineMachine(RuleBasedStateMachine):
             assert {s: ours.attempt(s) - 1 for s in ours.failures if ours.failures[s]} == {
                 entry.sequence: entry.failures for entry in subscription.held if entry.failures
             }
+
+    @invariant()
+    def documents_are_what_was_put_last(self) -> None:
+        self._keep_facts()
+        for engine in (self.engine, self.replica):
+            there = [(c, name, value) for c in TOPICS for name, value in engine.documents.listed(c)]
+            assert there == sorted((*where, value) for where, value in self.documents.items())
 
     @invariant()
     def the_next_deadline_is_not_late(self) -> None:

@@ -5,6 +5,7 @@ Nothing here is fast, clever, shared with the engine or restartable. Where the e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.message import SEQUENCES_PER_TOPIC, Draft, Extras, size_bytes
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Statistics, Totals
-from heliograph.errors import MessageNotFound, QueueFull, SubscriptionNotFound, TopicNotFound
+from heliograph.errors import MessageNotFound, QueueFull, SubscriptionDetached, SubscriptionNotFound, TopicNotFound
 
 
 class Delivered(NamedTuple):
@@ -32,7 +33,6 @@ class Entry:
     sequence: int
     draft: Draft
     published_ns: int
-    first_expiry_ns: int
     expires_ns: int
     available_ns: int
     turn: bool = True  # False: another message of its ordering key goes first
@@ -58,6 +58,13 @@ class Subscription:
     dead: list[Entry] = field(default_factory=list)  # oldest death first
     lease_number: int = 0
     totals: Totals = field(default_factory=Totals)
+
+    def takes(self, draft: Draft) -> bool:
+        return FILTERS[self.settings.filter](draft)
+
+    def first_expiry_ns(self, entry: Entry) -> int:
+        own_ns, ttl_ns = entry.extras.expires_at_ns, self.settings.ttl_ns
+        return own_ns or (entry.published_ns + ttl_ns if ttl_ns else 0)
 
     def waiting(self) -> list[Entry]:
         return [entry for entry in self.held if entry.lease is None]
@@ -102,6 +109,14 @@ class Subscription:
         instants = [entry.lease[1] for entry in self.held if entry.lease is not None]
         instants += [entry.expires_ns for entry in self.waiting() if entry.expires_ns]
         return instants + [entry.available_ns for entry in self.delayed(now_ns)]
+
+
+# what the filters of the tests let pass
+FILTERS: dict[str, Callable[[Draft], bool]] = {
+    "": lambda draft: True,
+    'attributes.kind = "a"': lambda draft: draft.attributes.get("kind") == "a",
+    "NOT attributes:kind": lambda draft: "kind" not in draft.attributes,
+}
 
 
 @dataclass(eq=False)
@@ -152,9 +167,27 @@ class Model:
         self.subscriptions[name] = subscription
         subscription.topic.subscriptions.append(subscription)
 
+    def update_subscription(self, name: str, settings: SubscriptionSettings, now_ns: int) -> None:
+        subscription = self._subscription(name)
+        self.tick(now_ns)
+        policy = subscription.settings.dead_letter_policy
+        if policy is not None and policy.topic is not None and settings.dead_letter_policy is None:
+            for entry in list(subscription.dead):
+                self._revive(subscription, entry, now_ns)
+        subscription.settings = settings
+
+    def detach_subscription(self, name: str, now_ns: int) -> None:
+        subscription = self._subscription(name)
+        self.tick(now_ns)
+        subscription.detached = True
+        subscription.held, subscription.dead = [], []
+        if subscription in subscription.topic.subscriptions:
+            subscription.topic.subscriptions.remove(subscription)
+
     def delete_subscription(self, name: str) -> None:
         subscription = self.subscriptions.pop(name)
-        subscription.topic.subscriptions.remove(subscription)
+        if subscription in subscription.topic.subscriptions:
+            subscription.topic.subscriptions.remove(subscription)
 
     def _topic(self, name: str) -> Topic:
         if name not in self.topics:
@@ -174,32 +207,34 @@ class Model:
             self.tick(now_ns)
             for subscription in topic.subscriptions:
                 capacity = subscription.settings.capacity
-                if capacity is None or not capacity.refuse:
+                coming = [draft for draft in drafts if subscription.takes(draft)]
+                if capacity is None or not capacity.refuse or not coming:
                     continue
-                waiting_bytes = sum(size_bytes(one) for one in [*(e.draft for e in subscription.waiting()), *drafts])
-                if len(subscription.waiting()) + len(drafts) > capacity.messages or 0 < capacity.bytes < waiting_bytes:
+                waiting_bytes = sum(size_bytes(one) for one in [*(e.draft for e in subscription.waiting()), *coming])
+                if len(subscription.waiting()) + len(coming) > capacity.messages or 0 < capacity.bytes < waiting_bytes:
                     raise QueueFull(name, capacity.messages)
         first = topic.next_sequence
         topic.next_sequence += len(drafts)
         for subscription in topic.subscriptions:
-            self._receive(subscription, first, drafts, now_ns)
+            taken = [(sequence, draft) for sequence, draft in enumerate(drafts, first) if subscription.takes(draft)]
+            self._receive(subscription, taken, now_ns)
         return [str(topic.number * SEQUENCES_PER_TOPIC + sequence) for sequence in range(first, topic.next_sequence)]
 
-    def _receive(self, subscription: Subscription, first: int, drafts: list[Draft], now_ns: int) -> None:
-        subscription.totals.published += len(drafts)
+    def _receive(self, subscription: Subscription, taken: list[tuple[int, Draft]], now_ns: int) -> None:
+        subscription.totals.published += len(taken)
         capacity, ttl_ns = subscription.settings.capacity, subscription.settings.ttl_ns
-        for index, draft in enumerate(drafts):
+        for index, (sequence, draft) in enumerate(taken):
             held_bytes = sum(size_bytes(entry.draft) for entry in subscription.held)
             drops = capacity is not None and not capacity.refuse
             if drops and (
                 len(subscription.held) >= capacity.messages or held_bytes + size_bytes(draft) > capacity.bytes
             ):
-                subscription.totals.dropped += len(drafts) - index
+                subscription.totals.dropped += len(taken) - index
                 return
             published_ns = draft.publish_time_ns or now_ns
             extras = draft.extras or Extras()
             expires_ns = extras.expires_at_ns or (published_ns + ttl_ns if ttl_ns else 0)
-            entry = Entry(first + index, draft, published_ns, expires_ns, expires_ns, extras.available_at_ns)
+            entry = Entry(sequence, draft, published_ns, expires_ns, extras.available_at_ns)
             subscription.admit(entry)
 
     # ── delivering and settling ─────────────────────────────────────────────────────────────────────────────────────
@@ -237,6 +272,8 @@ class Model:
         self, name: str, count: int, now_ns: int, *, ack_deadline_ns: int, consumer: str, **bounds: Any
     ) -> list[Delivered]:
         subscription = self._subscription(name)
+        if subscription.detached:
+            raise SubscriptionDetached(name)
         self.tick(now_ns)
         entries = self.pullable(subscription, count, now_ns, consumer=consumer, **bounds)
         if entries:
@@ -344,15 +381,18 @@ class Model:
             if message_id not in by_id:
                 raise MessageNotFound(message_id)
         for entry in [by_id[message_id] for message_id in chosen]:
-            subscription.dead.remove(entry)
-            entry.expires_ns = entry.first_expiry_ns
-            over = entry.reason is DeadLetterReason.TTL_EXPIRED or entry.expires_ns <= now_ns
-            if entry.expires_ns and over:
-                entry.expires_ns = now_ns + entry.first_expiry_ns - entry.published_ns
-            entry.came_back = entry.failures > 0
-            entry.failures, entry.available_ns, entry.reason = 0, entry.extras.available_at_ns, None
-            subscription.admit(entry)
+            self._revive(subscription, entry, now_ns)
         return len(chosen)
+
+    def _revive(self, subscription: Subscription, entry: Entry, now_ns: int) -> None:
+        subscription.dead.remove(entry)
+        entry.expires_ns = subscription.first_expiry_ns(entry)
+        over = entry.reason is DeadLetterReason.TTL_EXPIRED or entry.expires_ns <= now_ns
+        if entry.expires_ns and over:
+            entry.expires_ns += now_ns - entry.published_ns
+        entry.came_back = entry.failures > 0
+        entry.failures, entry.available_ns, entry.reason = 0, entry.extras.available_at_ns, None
+        subscription.admit(entry)
 
     def drop_dead_letters(self, name: str, sequences: list[int] | None = None) -> int:
         subscription = self._subscription(name)

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from heliograph.engine.engine import Engine
-from heliograph.engine.log import OVERHEAD_BYTES, PAGE_MESSAGES, TopicLog
+from heliograph.engine.log import OVERHEAD_BYTES, PAGE_MESSAGES, SEALED_BYTES, TopicLog
 from heliograph.engine.message import Draft, Extras, Message
-from heliograph.engine.ranges import to_runs
+from heliograph.engine.ranges import from_runs, to_runs
 from heliograph.engine.residency import Residency
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.timekeeping import READ_AGAIN_NS
@@ -17,15 +17,16 @@ from heliograph.errors import Internal, Unavailable
 
 
 class Durable:
-    """What a store would give back: every message that was ever appended."""
+    """What a store would give back: every message that was ever appended, or the first `written` of them."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.written: int | None = None
         self.reads = 0
 
     def read(self, first: int, last: int) -> list[Message]:
         self.reads += 1
-        return self.messages[first - 1 : last]
+        return self.messages[: self.written][first - 1 : last]
 
     def append(self, log: TopicLog, count: int, holders: int = 1) -> list[int]:
         first = log.next_sequence
@@ -46,14 +47,20 @@ def assert_holds(log: TopicLog, holders: dict[int, int], chance: random.Random) 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_was_released_and_sent_out_in_whatever_order_the_held_ones_are_found(seed: int) -> None:
+def test_whatever_was_released_and_sent_out_in_whatever_order_the_held_ones_are_found(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.engine.log.SEALED_BYTES", 20_000 if seed % 3 else 10**9)
     chance, durable, residency = random.Random(seed), Durable(), Residency()
     log, holders = TopicLog(durable.read, residency), dict[int, int]()
+    ends, durable.written = [0], 0  # of the log, after each publication
     for _ in range(150):
+        residency.fact_count = len(ends)
         kind = chance.random()
         if kind < 0.5:
             count = chance.choice([0, 1, 1, 2]) if seed % 2 else 1
             holders |= {sequence: count for sequence in durable.append(log, chance.randrange(1, 400), count) if count}
+            ends.append(log.next_sequence - 1)
         elif kind < 0.9 and holders:
             # the youngest are released first, now and then, so that old ones stay
             order = sorted(holders, reverse=chance.random() < 0.4)
@@ -64,7 +71,9 @@ def test_whatever_was_released_and_sent_out_in_whatever_order_the_held_ones_are_
                 if not holders[sequence]:
                     del holders[sequence]
         else:
-            residency.shed(chance.choice([0, 500, 5_000]), 0)
+            facts = max(len(ends) - 1 - chance.choice([0, 0, 1, 3]), ends.index(durable.written))
+            durable.written = ends[facts]
+            residency.shed(chance.choice([0, 500, 5_000]), facts)
         assert_holds(log, holders, chance)
     assert [message.sequence for message in log.held(1, log.next_sequence)] == sorted(holders)
     assert durable.reads > 0
@@ -125,6 +134,21 @@ def test_pages_leave_memory_newest_first_and_only_once_they_are_durable() -> Non
     assert durable.reads == 1
     residency.shed(2 * page_bytes + 100, durable_facts=4)
     assert [page.out is None for page in log._pages.values()] == [True, True, False, False]
+
+
+def test_few_large_messages_leave_memory_too_and_the_log_grows_on_without_reading_them() -> None:
+    durable, residency = Durable(), Residency()
+    log = TopicLog(durable.read, residency)
+    for sequence in range(1, 301):
+        residency.fact_count = sequence
+        durable.messages.append(Message(sequence, 1, b"x" * 10_000))
+        log.append(durable.messages[-1:], 1)
+        residency.shed(100_000, sequence - 5)
+        in_memory = sum([message is not None for page in log._pages.values() for message in page.messages])
+        assert in_memory * 10_136 <= 100_000 + 5 * 10_136 + 2 * SEALED_BYTES
+    assert durable.reads == 0
+    assert [message.sequence for message in log.held(1, 300)] == list(range(1, 301))
+    assert durable.reads == 1
 
 
 def test_the_end_of_the_log_is_counted_once_though_it_was_brought_in_before_it_was_full() -> None:
@@ -245,3 +269,22 @@ def test_an_empty_log_is_settled_altogether() -> None:
     log = filled(3)
     log.release(range(1, 3 * PAGE_MESSAGES + 1))
     assert log.settled(10) == (3 * PAGE_MESSAGES + 1, [])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_that_is_held_is_settled(seed: int) -> None:
+    """And nothing is said to be held that is not, in memory or out of it, also of a page that grew on outside."""
+    chance, durable, residency = random.Random(seed), Durable(), Residency()
+    log = TopicLog(durable.read, residency)
+    held: set[int] = set()
+    for _ in range(20):
+        held |= set(durable.append(log, chance.randrange(1, 2_000)))
+        share = chance.choice([0.02, 0.5, 0.98, 1.0])
+        released = sorted(sequence for sequence in held if chance.random() < share)
+        log.release(released)
+        held -= set(released)
+        if chance.random() < 0.5:
+            residency.shed(chance.choice([0, 5_000]), 0)
+        up_to, runs = log.settled(chance.choice([10, 20_000]))
+        assert list(from_runs(runs)) == sorted(sequence for sequence in held if sequence < up_to)
+        assert runs == to_runs(from_runs(runs))

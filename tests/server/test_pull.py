@@ -44,7 +44,7 @@ def test_1_6_1_pull_returns_at_most_max_messages(rpc: Rpc, topic: str, subscript
 
 
 def test_1_6_1_pull_with_nothing_there_answers_empty_before_the_client_gives_up(rpc: Rpc, subscription: str) -> None:
-    response = rpc("Pull", subscription=subscription, max_messages=1, timeout=0.5)
+    response = rpc("Pull", subscription=subscription, max_messages=1, timeout=0.8)
     assert list(response.received_messages) == []
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
+from heliograph.server.queue_requests import QueueConfig
 from tests.server.clients import Answer, Http, wait_until
 from tests.server.conftest import serving
 
@@ -86,6 +87,13 @@ def test_a_body_of_30_mb_is_refused_and_the_server_goes_on(http: Http, server: S
         pass  # refused while it was being sent
     finally:
         connection.close()
+    http.command("queue.list")
+
+
+def test_a_body_of_100_mb_is_refused_before_it_is_sent(http: Http, server: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(b"POST /api/v1/command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n")
+        assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
     http.command("queue.list")
 
 
@@ -253,3 +261,10 @@ def test_a_consumer_at_its_prefetch_does_not_wait_for_a_queue_that_is_deleted(
     for thread in waiting:
         thread.join(4)
     assert [answer.status for answer in answers] == [200, 404]
+
+
+def test_a_server_starts_in_front_of_a_broker_that_has_queues_already() -> None:
+    broker = LocalBroker()
+    broker.create_queue("tasks", QueueConfig().settings())
+    with serving(broker) as up:
+        assert Http(up.port).command("queue.list") == {"queues": ["tasks"]}

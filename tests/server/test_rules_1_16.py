@@ -19,9 +19,23 @@ def code(rpc: Rpc, method: str, /, **fields: Any) -> grpc.StatusCode:
     return raised.value.code()
 
 
-@pytest.fixture(params=["topics", "subscriptions"])
-def resource(request: pytest.FixtureRequest, topic: str, subscription: str) -> str:
-    return {"topics": topic, "subscriptions": subscription}[request.param]
+@pytest.fixture
+def schema(rpc: Rpc, project: str) -> str:
+    definition = {"type_": "AVRO", "definition": '"string"'}
+    name: str = rpc("CreateSchema", parent=project, schema_id="schema-1", schema=definition).name
+    return name
+
+
+@pytest.fixture
+def snapshot(rpc: Rpc, subscription: str) -> str:
+    name: str = rpc("CreateSnapshot", subscription=subscription).name
+    return name
+
+
+@pytest.fixture(params=["topic", "subscription", "snapshot", "schema"])
+def resource(request: pytest.FixtureRequest) -> str:
+    name: str = request.getfixturevalue(request.param)
+    return name
 
 
 def test_1_16_a_policy_that_was_never_set_is_empty(rpc: Rpc, resource: str) -> None:
@@ -64,7 +78,7 @@ def test_1_16_a_wildcard_is_no_permission(rpc: Rpc, topic: str) -> None:
     assert code(rpc, "TestIamPermissions", resource=topic, permissions=["pubsub.*"]) is invalid
 
 
-@pytest.mark.parametrize("kind", ["topics", "subscriptions", "schemas"])
+@pytest.mark.parametrize("kind", ["topics", "subscriptions", "snapshots", "schemas"])
 def test_1_16_what_is_missing_has_no_policy_and_no_permissions(rpc: Rpc, project: str, kind: str) -> None:
     missing = f"{project}/{kind}/missing"
     for method in ("GetIamPolicy", "SetIamPolicy"):
@@ -78,14 +92,20 @@ def test_1_16_what_is_no_resource_is_invalid(rpc: Rpc, name: str) -> None:
         assert code(rpc, method, resource=name) is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_1_16_a_policy_goes_with_its_resource(rpc: Rpc, topic: str, subscription: str) -> None:
-    for resource in (topic, subscription):
+def test_1_16_a_policy_goes_with_its_resource(
+    rpc: Rpc, topic: str, subscription: str, schema: str, project: str
+) -> None:
+    resources = (topic, subscription, schema)
+    for resource in resources:
         rpc("SetIamPolicy", resource=resource, policy={"bindings": BINDINGS})
     rpc("DeleteSubscription", subscription=subscription)
     rpc("DeleteTopic", topic=topic)
+    rpc("DeleteSchema", name=schema)
+    definition = {"type_": "AVRO", "definition": '"string"'}
+    rpc("CreateSchema", parent=project, schema_id="schema-1", schema=definition)
     rpc.create_topic(topic)
     rpc.create_subscription(subscription, topic)
-    assert [list(rpc("GetIamPolicy", resource=one).bindings) for one in (topic, subscription)] == [[], []]
+    assert [list(rpc("GetIamPolicy", resource=one).bindings) for one in resources] == [[]] * 3
 
 
 def test_1_1_4_the_stub_of_the_mixin_finds_its_service(rpc: Rpc, topic: str) -> None:

@@ -207,6 +207,16 @@ def test_1_15_2_a_deleted_schema_is_gone(rpc: Rpc, schema: Any) -> None:
             rpc(method, name=schema.name)
 
 
+def test_a_schema_that_takes_the_name_of_a_deleted_one_has_none_of_its_policies(
+    rpc: Rpc, project: str, schema: Any
+) -> None:
+    policy = {"bindings": [{"role": "roles/owner", "members": ["user:a@example.com"]}]}
+    rpc("SetIamPolicy", resource=schema.name, policy=policy)
+    rpc("DeleteSchema", name=schema.name)
+    create(rpc, project)
+    assert not rpc("GetIamPolicy", resource=schema.name).bindings
+
+
 @pytest.mark.parametrize(
     ("type_", "definition", "encoding", "good", "bad", "reason"),
     [
@@ -273,6 +283,15 @@ def test_1_4_9_one_message_that_does_not_follow_it_and_nothing_is_published(
         f"revision_id={schema.revision_id} failed with status: At $.id: expected a string, got a number"
     )
     assert attributes(rpc, project) == []
+
+
+def test_1_4_9_many_megabytes_are_checked_as_well(rpc: Rpc, project: str, schema: Any) -> None:
+    topic = topic_with(rpc, project, schema.name)
+    large = json.dumps({"id": "a" * 100_000}).encode()
+    rpc.publish(topic, *[large] * 5)
+    with refused(StatusCode.INVALID_ARGUMENT, "Message failed schema validation."):
+        rpc.publish(topic, *[large] * 5, large[:-1])
+    assert len(attributes(rpc, project)) == 5
 
 
 def test_1_4_9_the_attributes_of_the_schema_are_the_servers_own(rpc: Rpc, project: str, schema: Any) -> None:

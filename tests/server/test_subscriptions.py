@@ -11,7 +11,6 @@ from tests.server.clients import Failure, Rpc
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
-UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
 
 
 def failure(rpc: Rpc, method: str, /, **fields: Any) -> tuple[grpc.StatusCode, str]:
@@ -141,10 +140,6 @@ def test_1_5_7_exactly_once_is_for_pull_only(rpc: Rpc, topic: str, name: str) ->
     assert refused(rpc, name, topic, **push)[0] is INVALID
 
 
-def test_what_is_not_there_yet_is_unimplemented_and_not_ignored(rpc: Rpc, topic: str, name: str) -> None:
-    assert refused(rpc, name, topic, filter='attributes.a = "b"')[0] is UNIMPLEMENTED
-
-
 @pytest.mark.parametrize("attempts", [1, 4, 101])
 def test_1_5_8_delivery_attempts_are_5_to_100(rpc: Rpc, topic: str, name: str, attempts: int) -> None:
     policy = {"dead_letter_topic": topic, "max_delivery_attempts": attempts}
@@ -173,6 +168,18 @@ def test_1_5_9_backoff_is_0_to_600_seconds_and_grows(rpc: Rpc, topic: str, name:
 
 def test_1_5_10_a_filter_has_at_most_256_bytes(rpc: Rpc, topic: str, name: str) -> None:
     assert refused(rpc, name, topic, filter="x" * 257)[0] is INVALID
+
+
+def test_1_12_what_a_filter_does_not_let_pass_is_not_delivered(rpc: Rpc, topic: str, name: str) -> None:
+    assert rpc.create_subscription(name, topic, filter='attributes.a = "b"').filter == 'attributes.a = "b"'
+    rpc.publish(topic, b"other", attributes={"a": "c"})
+    rpc.publish(topic, b"this", attributes={"a": "b"})
+    assert [one.message.data for one in rpc.pull(name)] == [b"this"]
+
+
+@pytest.mark.parametrize("text", ["data:x", 'attributes:a = "x"', "attributes:a AND attributes:b OR attributes:c"])
+def test_1_12_2_what_is_no_filter_is_refused(rpc: Rpc, topic: str, name: str, text: str) -> None:
+    assert refused(rpc, name, topic, filter=text)[0] is INVALID
 
 
 def test_1_5_14_a_deleted_subscription_is_gone_and_empty_when_made_again(

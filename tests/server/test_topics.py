@@ -48,6 +48,14 @@ def test_1_2_5_a_missing_resource_is_named_by_its_last_part(rpc: Rpc, project: s
     )
 
 
+def test_1_2_2_the_text_differs_for_what_is_created_and_what_should_exist(rpc: Rpc, project: str) -> None:
+    name = f"{project}/topics/x"
+    assert failure(rpc, "CreateTopic", name=name)[1] == f"Invalid [topics] name: (name={name})"
+    text = failure(rpc, "GetTopic", topic=name)[1]
+    assert text.startswith(f"Invalid resource name given (name={name}). Refer to https://")
+    assert text.endswith(" for more information.")
+
+
 def test_1_2_7_a_topic_in_place_of_a_subscription_is_invalid(rpc: Rpc, topic: str) -> None:
     assert failure(rpc, "GetSubscription", subscription=topic)[0] is INVALID
 
@@ -110,7 +118,7 @@ def test_1_3_5_a_deleted_topic_is_gone(rpc: Rpc, topic: str) -> None:
     assert failure(rpc, "Publish", topic=topic, messages=[{"data": b"x"}])[0] is NOT_FOUND
 
 
-def test_1_3_5_subscriptions_outlive_their_topic_with_their_backlog(rpc: Rpc, topic: str, subscription: str) -> None:
+def test_1_2_4_subscriptions_outlive_their_topic_with_their_backlog(rpc: Rpc, topic: str, subscription: str) -> None:
     rpc.publish(topic, b"kept")
     rpc("DeleteTopic", topic=topic)
     assert rpc("GetSubscription", subscription=subscription).topic == "_deleted-topic_"

@@ -16,7 +16,7 @@ from heliograph.engine.engine import Engine
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Draft, Extras
 from heliograph.engine.retry import RetryPolicy
-from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings
+from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings, TopicSettings
 from heliograph.errors import HeliographError
 from heliograph.store import sqlite, sqlite_file, trimming
 from heliograph.store.protocol import Commit
@@ -29,6 +29,7 @@ SETTINGS = {
     "ordered": SubscriptionSettings(enable_message_ordering=True, retry_policy=RetryPolicy(SECOND_NS, 8 * SECOND_NS)),
     "buried": SubscriptionSettings(dead_letter_policy=DeadLetterPolicy("graves", 2, source_attributes=True)),
     "capped": SubscriptionSettings(capacity=Capacity(900, 50_000), outstanding_messages_max=90),
+    "filtered": SubscriptionSettings(filter='attributes.kind = "a"', enable_message_ordering=True),
     "graves": SubscriptionSettings(message_retention_ns=600 * SECOND_NS),
     "queue": SubscriptionSettings(
         prioritised=True,
@@ -152,7 +153,8 @@ class Traffic:
             available_at_ns = self.clock.now_ns() + delay_ns if delay_ns else 0
             extras = Extras(priority=chance.randrange(10), available_at_ns=available_at_ns)
         size = chance.choice([0, 9, 9, 9, 9, 9, 9, 90]) if chance.random() < 0.995 else 9_000
-        return Draft(chance.randbytes(size), ordering_key=chance.choice(["", "", "k1", "k2", "k3"]), extras=extras)
+        attributes = {"kind": chance.choice("ab")} if chance.random() < 0.3 else {}
+        return Draft(chance.randbytes(size), attributes, chance.choice(["", "", "k1", "k2", "k3"]), extras)
 
     def _settle_some(self, name: str) -> None:
         chance, broker, held = self.chance, self.broker, self.ack_ids[name]
@@ -183,7 +185,12 @@ class Traffic:
             lambda: broker.purge_dead_letters("queue"),
             lambda: broker.purge(chance.choice(list(SETTINGS))),
             lambda: broker.create_topic(name),
-            lambda: broker.create_subscription(name, chance.choice(["a", name])),
+            lambda: broker.create_subscription(name, chance.choice(["a", name]), chance.choice([*SETTINGS.values()])),
+            lambda: broker.update_subscription(name, chance.choice([*SETTINGS.values()])),
+            lambda: broker.update_topic(name, TopicSettings(chance.choice([0, 99]) * SECOND_NS)),
+            lambda: broker.detach_subscription(name),
+            lambda: broker.put_document("iam", name, chance.randbytes(9)),
+            lambda: broker.delete_document("iam", name),
             lambda: broker.publish(name, [self._draft() for _ in range(90)]),
             lambda: broker.delete_topic(name, clears_backlog=chance.random() < 0.5),
             lambda: broker.delete_subscription(name),

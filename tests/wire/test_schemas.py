@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from typing import Any
@@ -134,6 +135,21 @@ def test_what_fastavro_writes_is_read_back_the_same_in_both_encodings(which: Any
     assert read == fastavro.schemaless_reader(io.BytesIO(binary.getvalue()), parsed, None)
 
 
+def test_1_15_3_an_int_of_avro_has_32_bits_in_binary_too() -> None:
+    fields = [{"name": "n", "type": "int"}, {"name": "m", "type": ["null", "int"]}]
+    schema = avro({"type": "record", "name": "R", "fields": fields})
+    schema.check(b"\xfe\xff\xff\xff\x0f\x02\xff\xff\xff\xff\x0f", BINARY)  # the largest, and the smallest
+    assert "2147483648" in violation(schema, b"\x80\x80\x80\x80\x10\x00", BINARY)
+    assert "2147483648" in violation(schema, b"\x00\x02\x80\x80\x80\x80\x10", BINARY)
+
+
+@given(which=st.sampled_from(SCHEMAS), data=st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
+def test_whatever_the_bytes_are_they_follow_the_schema_or_violate_it(which: Any, data: bytes) -> None:
+    for encoding in Encoding:
+        with contextlib.suppress(SchemaViolation):
+            avro(which).check(data, encoding)
+
+
 @pytest.mark.parametrize(
     "definition",
     [
@@ -248,6 +264,22 @@ def test_1_15_3_required_fields_of_proto2_must_be_there() -> None:
     schema.check(b'{"id": "a"}', JSON)
     assert "id" in violation(schema, b"{}", JSON)
     assert "id" in violation(schema, b"", BINARY)
+
+
+def test_a_time_that_is_none_cannot_be_decoded(protobuf_order: Schema) -> None:
+    data = b"\x12\x06\x10\x80\x94\xeb\xdc\x03"  # 1,000,000,000 nanoseconds
+    protobuf_order.check(data, BINARY)  # the format has no rule for it
+    with pytest.raises(SchemaViolation, match="no JSON form"):
+        protobuf_order.decode(data, BINARY)
+
+
+@given(data=st.binary(max_size=60) | st.text(max_size=40).map(lambda text: f'{{"id":"{text}"}}'.encode()))
+def test_whatever_the_bytes_are_they_follow_the_protobuf_schema_or_violate_it(
+    protobuf_order: Schema, data: bytes
+) -> None:
+    for encoding in Encoding:
+        with contextlib.suppress(SchemaViolation):
+            protobuf_order.check(data, encoding)
 
 
 @pytest.mark.parametrize(

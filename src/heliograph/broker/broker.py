@@ -12,14 +12,16 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, get_args
 
-from heliograph.broker.administration import QUEUE_PREFIX, Administration
-from heliograph.broker.clock import Clock, SystemClock
+from heliograph.broker.administration import QUEUE_PREFIX
+from heliograph.broker.claims import Claims
+from heliograph.broker.clock import Clock, SystemClock, Timer
 from heliograph.broker.forwarding import dead_letter_draft
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES, Housekeeping
 from heliograph.broker.protocol import Health, Watch
+from heliograph.broker.reading import Reading
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
@@ -40,33 +42,48 @@ from heliograph.store.sqlite import SqliteStore
 
 _log = logging.getLogger("heliograph")
 
+EVENTS_BYTES_MAX = 256 * 1024 * 1024
+"""How much a file keeps of its event log; the oldest part goes first."""
+
+EVENTS_IN_MEMORY_MAX = 1_000_000
+"""How many events a broker in memory keeps, about."""
+
 FORWARDING_SECONDS_MAX = 5.0
 """How long closing waits for dead letters on their way to their topics."""
 
 T = TypeVar("T")
 
 
-class LocalBroker(Administration):
+class LocalBroker(Claims, Reading):
     """A broker in this process; see `heliograph.broker.protocol.Broker` for its operations.
 
     Args:
         store: where facts become durable; None = memory.
         clock: None = the machine's.
         memory_budget_bytes: how many bytes of messages may stay in memory when the store has them too; None = all stay.
+        event_retention_ns: how long the event log is kept, as far as the store keeps one; 0 = there is none.
 
     Raises:
         StoreRefused: the store cannot be opened; it is left untouched.
     """
 
     def __init__(
-        self, store: Store | None = None, clock: Clock | None = None, *, memory_budget_bytes: int | None = None
+        self,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        *,
+        memory_budget_bytes: int | None = None,
+        event_retention_ns: int = 0,
     ) -> None:
-        self._store: Store = MemoryStore() if store is None else store
+        self._event_retention_ns = event_retention_ns
+        if store is None:
+            store = MemoryStore(events_max=EVENTS_IN_MEMORY_MAX if event_retention_ns else 0)
+        self._store: Store = store
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = threading.RLock()
-        self._housekeeping = Housekeeping(self._store, memory_budget_bytes)
+        self._housekeeping = Housekeeping(self._store, memory_budget_bytes, event_retention_ns)
         self._engine = self._housekeeping.engine
-        self._watches = Watches()
+        self._watches = self._engine.watched = Watches()
         self._commit: Commit = COMMITTED  # of the latest facts
         self._homeless: set[str] = set()  # topics that dead letters wait for, and that do not exist (yet)
         self._unread: list[tuple[str, int]] = []  # dead letters that could not be read; the timer tries again
@@ -94,6 +111,7 @@ class LocalBroker(Administration):
         clock: Clock | None = None,
         durability: Durability = "full",
         memory_budget_bytes: int | None = MEMORY_BUDGET_BYTES,
+        event_retention_ns: int = 0,
     ) -> Self:
         """A broker that keeps everything in a directory, and goes on from what is there.
 
@@ -103,6 +121,7 @@ class LocalBroker(Administration):
             durability: what an answer survives: "full" = a killed process and a power cut, "process" = a killed
                 process, "none" = a killed process, but a power cut may destroy the file.
             memory_budget_bytes: how many bytes of messages may stay in memory; None = all stay.
+            event_retention_ns: how long the event log is kept, within `EVENTS_BYTES_MAX`; 0 = there is none.
 
         Raises:
             InvalidArgument: `data_dir` is no path, or there is no such durability.
@@ -111,8 +130,9 @@ class LocalBroker(Administration):
         _check_path(data_dir)
         if durability not in get_args(Durability):
             raise InvalidArgument(f"durability must be one of {', '.join(get_args(Durability))}, not {durability!r}")
-        store = SqliteStore(data_dir, durability=durability)
-        return cls(store, clock, memory_budget_bytes=memory_budget_bytes)
+        events_bytes_max = EVENTS_BYTES_MAX if event_retention_ns else 0
+        store = SqliteStore(data_dir, durability=durability, events_bytes_max=events_bytes_max)
+        return cls(store, clock, memory_budget_bytes=memory_budget_bytes, event_retention_ns=event_retention_ns)
 
     # ── how every operation ends ────────────────────────────────────────────────────────────────────────────────────
 
@@ -184,6 +204,7 @@ class LocalBroker(Administration):
             if self._settled and self._store.failing is None:
                 self._acknowledge_settled()
             self._engine.tick(self._clock.now_ns())
+            self._engine.expire_unused(self._clock.now_ns())
             _, woken = self._finish_operation()
         wake(woken)
 
@@ -396,20 +417,9 @@ class LocalBroker(Administration):
         wake(woken)
         return Reply(count, commit)
 
-    def log_bounds(self, topic: str) -> tuple[int, int]:
+    def last_number(self) -> int:
         with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.log_bounds(number)
-
-    def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:
-        with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.read_log(number, first, last)
-
-    def log_offset(self, topic: str, published_ns: int) -> int:
-        with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.log_offset(number, published_ns)
+            return self._engine.last_number
 
     def health(self) -> Health:
         store = self._store
@@ -424,6 +434,9 @@ class LocalBroker(Administration):
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
+
+    def timer(self, callback: Callable[[], None]) -> Timer:
+        return self._clock.timer(callback)
 
     def close(self) -> None:
         with self._lock:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from heliograph.engine.engine import Engine
 from heliograph.engine.facts import MessagesDropped
 from heliograph.engine.message import Message
-from heliograph.engine.ranges import Run, first_outside, to_runs
+from heliograph.engine.ranges import Run, first_outside, to_runs, union
 from heliograph.engine.retention import TrimPoint
+from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.topic import Topic
 from heliograph.errors import HeliographError, Internal, StoreRefused
 from heliograph.store.protocol import EVERYTHING, Commit, Store
@@ -33,14 +34,17 @@ class Housekeeping:
     Args:
         store: where the facts are.
         memory_budget_bytes: how many bytes of messages may stay in memory when the store has them too; None = all stay.
+        event_retention_ns: how long the event log is kept; 0 = there is none.
     """
 
-    def __init__(self, store: Store, memory_budget_bytes: int | None) -> None:
+    def __init__(self, store: Store, memory_budget_bytes: int | None, event_retention_ns: int = 0) -> None:
         self._store = store
         self._budget_bytes = memory_budget_bytes
         self._checkpoint_not_before = 0.0
         self._settled: dict[int, tuple[int, Sequence[Run]]] | None = None  # by topic, at the last trim
+        self._event_retention_ns = event_retention_ns
         self.engine = Engine(self._read)
+        self.engine.tells_details = event_retention_ns > 0
 
     def _read(self, topic_number: int, first: int, last: int) -> list[Message]:
         return [message for batch in self._store.read_log(topic_number, first, last, held=True) for message in batch]
@@ -70,8 +74,9 @@ class Housekeeping:
                 if self._budget_bytes is not None:
                     self.engine.shed_memory(self._budget_bytes, 0)
             self.engine.replay(fact)
+        snapshots = self.engine.snapshots_by_topic()
         for topic in self.engine.all_topics():
-            gone = self._first_gone(topic)
+            gone = self._first_gone(topic) or self._first_gone_of(snapshots.get(topic.number, ()))
             if gone:
                 raise Internal(f"messages from {gone} on of topic {topic.name} are needed, and gone")
 
@@ -88,6 +93,16 @@ class Housekeeping:
         lowest = next(log.held_sequences(max(floor, first), log.next_sequence - 1), 0)
         return lowest if lowest > last else 0
 
+    def _first_gone_of(self, snapshots: Iterable[Snapshot]) -> int:
+        """The lowest sequence that one of a topic's snapshots needs and the store does not have; 0 = none."""
+        for snapshot in snapshots:
+            number = snapshot.topic.number
+            first, last = self._store.log_bounds(number)
+            gone = first_outside(snapshot.needed(), union(self._store.held_below(number), [(first, last + 1)]))
+            if gone:
+                return gone
+        return 0
+
     def keep_house(self) -> None:
         """The facts of an operation were given to the store."""
         if self.engine.broken is not None:
@@ -97,8 +112,16 @@ class Housekeeping:
         if self._store.checkpoint_due:
             self._checkpoint()
         if self.engine.trims is not None:
+            if self._event_retention_ns:
+                self._forget_events()
             self._trim(self.engine.trims)
             self.engine.trims = None
+
+    def _forget_events(self) -> None:
+        try:
+            self._store.forget_events(self._store.event_offset(self.engine.now_ns - self._event_retention_ns))
+        except HeliographError as error:  # no business of the operation that happened to bring it
+            _log.warning("the event log cannot be read, and is trimmed later: %s", error)
 
     def settle(self) -> Commit:
         """All at once, whether it is due or not: the facts of a recovery, a checkpoint, and what may be trimmed."""

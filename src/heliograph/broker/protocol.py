@@ -7,8 +7,11 @@ from typing import Protocol
 
 import msgspec
 
+from heliograph.broker.clock import Timer
 from heliograph.broker.reply import Reply
+from heliograph.engine.claims import Claim
 from heliograph.engine.dead_letter import DeadLetter
+from heliograph.engine.facts import Fact
 from heliograph.engine.failure import Settled
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
@@ -37,6 +40,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     created_ns: int
     detached: bool
     topic_deleted: bool = False
+    topic_number: int = 0
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):
@@ -253,6 +257,36 @@ class Broker(Protocol):
     def delete_document(self, collection: str, name: str) -> Reply[None]:
         """It is gone; one that was not there is no error."""
 
+    def last_number(self) -> int:
+        """The number of the latest topic or subscription: it grows with each that is made."""
+
+    def claim(
+        self, subscription: str, consumer: str, max_messages: int, *, messages_per_claim: int, ttl_ns: int
+    ) -> Reply[list[Claim]]:
+        """Lease up to `max_messages` to a named consumer, at once, perhaps none, in claims of `messages_per_claim`. It
+        finds them again by number, also after a restart, until it acknowledges them; after `ttl_ns` without an
+        extension they end as any lease does. The reply is always durable.
+        Raises: SubscriptionNotFound, SubscriptionDetached, InvalidArgument."""
+
+    def claims(self, subscription: str, consumer: str) -> list[Claim]:
+        """What the consumer has claimed and not acknowledged, by number. Raises: SubscriptionNotFound."""
+
+    def read_claim(self, subscription: str, consumer: str, number: int) -> Iterator[list[tuple[Message, int]]]:
+        """The messages of a claim with their attempts, in the order of delivery, in batches; as often as it is asked
+        for. Safe from any thread. Raises: SubscriptionNotFound, ClaimNotFound (acknowledged, or ended; also midway)."""
+
+    def acknowledge_claims(self, subscription: str, consumer: str, up_to: int) -> Reply[int]:
+        """The messages of the consumer's claims up to number `up_to` are done. Answers how many that were, durably.
+        Idempotent. Raises: SubscriptionNotFound."""
+
+    def extend_claims(self, subscription: str, consumer: str, ttl_ns: int) -> Reply[int]:
+        """All claims of the consumer now end at now + `ttl_ns`. Answers how many messages they have.
+        Raises: SubscriptionNotFound, InvalidArgument."""
+
+    def release_claims(self, subscription: str, consumer: str) -> Reply[int]:
+        """All messages that the consumer has claimed wait again, and no failure is counted. Answers how many.
+        Raises: SubscriptionNotFound."""
+
     def log_bounds(self, topic: str) -> tuple[int, int]:
         """(first, last) durable sequence of the topic's log that can be read; `last` is `first` - 1 when none can.
         Raises: TopicNotFound."""
@@ -265,11 +299,27 @@ class Broker(Protocol):
         """The sequence of the first durable message published at that instant or later, one behind the last if there is
         none; see `Store.log_offset`. Blocks on the store. Raises: TopicNotFound."""
 
+    def event_bounds(self) -> tuple[int, int]:
+        """(first, last) position of the event log that can be read; `last` is `first` - 1 when none can.
+        Raises: FailedPrecondition (no event log is kept)."""
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        """What happened at positions in [first, last], in order; `heliograph.wire.arrow_events` makes rows of it. Safe
+        from any thread, blocks on the store. Raises: FailedPrecondition."""
+
+    def event_offset(self, at_ns: int) -> int:
+        """The first position at which something happened at that instant or later, one behind the last if nothing did.
+        Blocks on the store. Raises: FailedPrecondition."""
+
     def health(self) -> Health:
         """Whether it can do its work. It never raises."""
 
     def now_ns(self) -> int:
         """The broker's time, nanoseconds since the epoch: what delays, expiries and deadlines are counted from."""
+
+    def timer(self, callback: Callable[[], None]) -> Timer:
+        """A timer on that time, for what a door does when nobody calls: `callback()` may come from any thread, must not
+        block and must not call the broker. It has a thread once it is set, so a door needs one, not many."""
 
     def close(self) -> None:
         """Everything answered is durable and the store is released. Idempotent."""

@@ -1,5 +1,4 @@
-"""Durations and instants as people write them: `90s`, `10m`, `12h`, `7d`; `2026-11-28T02:35:00Z`, or `10m` for ten
-minutes ago."""
+"""Spans of time and instants on the command line: 24h, 90m, 7d, 30s, or 0; 2026-11-28T02:35:00Z, now, or 10m ago."""
 
 from __future__ import annotations
 
@@ -8,20 +7,33 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
-_UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smhd]?)")
+from heliograph.engine.limits import SPAN_NS_MAX
+from heliograph.engine.settings import DAY_NS, SECOND_NS
+
+_UNITS_NS = {"s": SECOND_NS, "m": 60 * SECOND_NS, "h": 3600 * SECOND_NS, "d": DAY_NS}
+_FORM = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
 
-def parse_duration(text: str) -> float:
-    """The number of seconds that `text` means; a bare number is seconds.
+def parse_duration(text: str) -> int:
+    """`24h`, `90m`, `7d`, `30s` or `0` as nanoseconds.
 
     Raises:
-        typer.BadParameter: it is no duration.
+        typer.BadParameter: it is none of these, or longer than 146 years.
     """
-    found = _DURATION.fullmatch(text.strip())
+    if text.strip() == "0":
+        return 0
+    found = _FORM.fullmatch(text.strip().lower())
     if found is None:
-        raise typer.BadParameter(f"{text!r} is not a duration: write 90s, 10m, 12h or 7d")
-    return float(found["number"]) * _UNIT_SECONDS[found["unit"]]
+        raise typer.BadParameter(f"{text!r} is no span of time: write 24h, 90m, 7d, 30s or 0")
+    span_ns = int(float(found[1]) * _UNITS_NS[found[2]])
+    if span_ns > SPAN_NS_MAX:
+        raise typer.BadParameter(f"{text!r} is longer than any span that can be kept: 146 years")
+    return span_ns
+
+
+def parse_seconds(text: str) -> float:
+    """As `parse_duration`, in seconds."""
+    return parse_duration(text) / SECOND_NS
 
 
 def proto_duration(seconds: float) -> str:
@@ -30,15 +42,15 @@ def proto_duration(seconds: float) -> str:
 
 
 def parse_instant(text: str) -> str:
-    """An instant as Pub/Sub's JSON writes it: from a date and time, `now`, or a duration ago.
+    """An instant as Pub/Sub's JSON writes it: from a date and time, `now`, or a span of time ago.
 
     Raises:
         typer.BadParameter: it is none of these.
     """
     if text == "now":
         instant = datetime.now(UTC)
-    elif _DURATION.fullmatch(text):
-        instant = datetime.now(UTC) - timedelta(seconds=parse_duration(text))
+    elif _FORM.fullmatch(text):
+        instant = datetime.now(UTC) - timedelta(seconds=parse_seconds(text))
     else:
         try:
             instant = datetime.fromisoformat(text)

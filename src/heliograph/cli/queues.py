@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from heliograph.cli.door import Door, batches
-from heliograph.cli.duration import parse_duration
+from heliograph.cli.duration import parse_seconds
 from heliograph.cli.failure import ExitCode, Failure
 from heliograph.cli.show import (
     AsJson,
@@ -39,7 +39,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def duration_option(help_: str) -> Any:
     """An option that takes a duration."""
-    return typer.Option(parser=parse_duration, metavar="DURATION", help=help_)
+    return typer.Option(parser=parse_seconds, metavar="DURATION", help=help_)
 
 
 @queue_app.command("create")
@@ -66,7 +66,7 @@ def create(
 
     Example: heliograph queue create tasks --max-retries 3 --retry-delays 10s,60s,5m
     """
-    delays = None if retry_delays is None else [parse_duration(text) for text in retry_delays.split(",")]
+    delays = None if retry_delays is None else [parse_seconds(text) for text in retry_delays.split(",")]
     with target as door:
         door.command(
             "queue.create",

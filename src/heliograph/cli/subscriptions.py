@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from heliograph.cli.door import Door
-from heliograph.cli.duration import parse_duration, parse_instant, proto_duration
+from heliograph.cli.duration import parse_instant, parse_seconds, proto_duration
 from heliograph.cli.failure import ExitCode
 from heliograph.cli.show import AsJson, pairs, parse_pairs, print_fields, print_json, print_json_line, print_table
 from heliograph.cli.target import Target, on_broker
@@ -38,15 +38,15 @@ def create(
     dead_letter_topic: Annotated[str | None, typer.Option(help="Where what keeps failing goes.")] = None,
     max_delivery_attempts: Annotated[int, typer.Option(min=5, max=100, help="After so many deliveries.")] = 5,
     minimum_backoff: Annotated[
-        float | None, typer.Option(parser=parse_duration, metavar="DURATION", help="First wait before redelivery.")
+        float | None, typer.Option(parser=parse_seconds, metavar="DURATION", help="First wait before redelivery.")
     ] = None,
     maximum_backoff: Annotated[
-        float | None, typer.Option(parser=parse_duration, metavar="DURATION", help="Longest wait.")
+        float | None, typer.Option(parser=parse_seconds, metavar="DURATION", help="Longest wait.")
     ] = None,
     retention: Annotated[
         float | None,
         typer.Option(
-            parser=parse_duration, metavar="DURATION", help="Keep unacknowledged messages so long: 10m to 31d."
+            parser=parse_seconds, metavar="DURATION", help="Keep unacknowledged messages so long: 10m to 31d."
         ),
     ] = None,
     retain_acked: Annotated[bool, typer.Option("--retain-acked", help="Keep acknowledged ones, too.")] = False,
@@ -152,7 +152,7 @@ def pull(
     limit: Annotated[int, typer.Option(min=1, help="At most so many messages.")] = 1,
     auto_ack: Annotated[bool, typer.Option("--auto-ack", help="Acknowledge them once they are printed.")] = False,
     wait: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="Wait so long for a first one.")
+        float, typer.Option(parser=parse_seconds, metavar="DURATION", help="Wait so long for a first one.")
     ] = "0",  # type: ignore[assignment]  # typer parses defaults of parsed options
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from heliograph.cli.door import Door, batches
-from heliograph.cli.duration import parse_duration, proto_duration
+from heliograph.cli.duration import parse_seconds, proto_duration
 from heliograph.cli.show import AsJson, counting, input_lines, pairs, parse_pairs, print_fields, print_json, print_table
 from heliograph.cli.target import Target, on_broker
 
@@ -23,7 +23,7 @@ Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE"
 Retention = Annotated[
     float | None,
     typer.Option(
-        parser=parse_duration,
+        parser=parse_seconds,
         metavar="DURATION",
         help="Keep messages readable so long after publication, acknowledged or not: 10m to 31d.",
     ),

@@ -12,16 +12,18 @@ No I/O, clock, randomness, threads or logging here; the broker puts a lock aroun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from heliograph.engine import facts as f
-from heliograph.engine.administration import Administration
 from heliograph.engine.capacity import fitting, has_room_again, within
+from heliograph.engine.claims import Claims
 from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.deduplication import place_once
 from heliograph.engine.facts import ReturnCause
 from heliograph.engine.failure import Settled
 from heliograph.engine.leases import make_ack_ids, parse_ack_ids
 from heliograph.engine.limits import check_ack_deadline, check_drafts, check_text
+from heliograph.engine.matching import NO_MATCHES, matching
 from heliograph.engine.message import (
     SEQUENCES_PER_TOPIC,
     Delivery,
@@ -32,14 +34,16 @@ from heliograph.engine.message import (
     size_bytes,
     split_message_id,
 )
+from heliograph.engine.ranges import from_runs
 from heliograph.engine.retention import SWEEP_NS
+from heliograph.engine.seeking import Seeking
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import InvalidAckId, MessageNotFound, QueueFull, SubscriptionDetached
 
 
-class Engine(Administration):
+class Engine(Seeking, Claims):
     """Topics, subscriptions and their messages: here publishing, delivering and settling, what else there is in the
     modules of its base classes.
 
@@ -60,14 +64,14 @@ class Engine(Administration):
             QueueFull: a subscription whose capacity refuses has no room for all of them.
         """
         topic = self.topic(topic_name)
-        check_drafts(drafts)
+        timed = check_drafts(drafts)
         self.tick(now_ns)
         if not drafts:
             return []
         if any(draft.dedup_id for draft in drafts):
             return self._publish_once(topic, drafts, now_ns)
         self._check_room(topic, drafts)
-        return self._append(topic, drafts, now_ns)
+        return self._append(topic, drafts, now_ns, timed=timed)
 
     def _publish_once(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
         """Those whose `dedup_id` is known are not published again, and answered with the first one's id."""
@@ -75,7 +79,7 @@ class Engine(Administration):
         fresh, sequences, noted = place_once(topic.dedup_ids, drafts, first, now_ns)
         if fresh:
             self._check_room(topic, fresh)
-            self._append(topic, fresh, now_ns)
+            self._append(topic, fresh, now_ns, timed=True)
         if noted:
             self._record(f.DedupIdsNoted(topic.name, list(noted), list(noted.values()), now_ns))
         return [str(base + sequence) for sequence in sequences]
@@ -86,9 +90,9 @@ class Engine(Administration):
         Raises:
             TopicNotFound.
         """
-        return self._append(self.topic(topic_name), drafts, now_ns)
+        return self._append(self.topic(topic_name), drafts, now_ns, timed=True)
 
-    def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
+    def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int, *, timed: bool) -> list[str]:
         first = topic.log.next_sequence
         messages = [
             Message(
@@ -101,20 +105,32 @@ class Engine(Administration):
             )
             for sequence, d in enumerate(drafts, first)
         ]
-        self._record(f.MessagesPublished(topic.name, topic.number, messages))
+        matched = matching(topic.filtered, messages) if topic.filtered else NO_MATCHES
+        disordered = timed and not _in_time_order(messages)
+        self._record(f.MessagesPublished(topic.name, topic.number, messages, matched=matched, disordered=disordered))
         self._published += len(messages)
         if not self._sweep_ns:
-            self._sweep_ns = now_ns + SWEEP_NS
+            self._sweep_by(now_ns + SWEEP_NS)
         for subscription in topic.subscriptions.values():
-            if subscription.is_eager:
+            if not subscription.is_eager:
+                continue
+            if subscription.filter is None:
                 self._receive(subscription, messages)
+            elif subscription.number in matched:
+                runs = matched[subscription.number]
+                self._receive(subscription, [messages[sequence - first] for sequence in from_runs(runs)])
         base = topic.number * SEQUENCES_PER_TOPIC
         return [str(base + sequence) for sequence in range(first, first + len(messages))]
 
-    def _check_room(self, topic: Topic, drafts: Sequence[Draft]) -> None:
+    def _check_room(self, topic: Topic, offered: Sequence[Draft]) -> None:
         for subscription in topic.subscriptions.values():
             capacity = subscription.settings.capacity
             if capacity is None or not capacity.refuse:
+                continue
+            drafts = offered
+            if subscription.filter is not None:
+                drafts = [draft for draft in offered if subscription.filter.matches(draft.attributes)]
+            if not drafts:
                 continue
             if subscription.waiting + subscription.delayed + len(drafts) > capacity.messages:
                 raise QueueFull(subscription.name, capacity.messages)
@@ -159,6 +175,7 @@ class Engine(Administration):
         subscription = self.subscription(subscription_name)
         if subscription.detached:
             raise SubscriptionDetached(subscription_name)
+        subscription.touched_ns = now_ns
         if ack_deadline_ns:
             check_ack_deadline(ack_deadline_ns)
         if consumer:
@@ -218,9 +235,8 @@ class Engine(Administration):
 
     def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
         """Have `count` ready messages, if there are so many. Eager subscriptions have all of theirs already."""
-        head = subscription.topic.log.next_sequence
-        while subscription.backlog.count < count and subscription.next_sequence < head:
-            subscription.load(subscription.next_sequence + count - subscription.backlog.count - 1)
+        while subscription.backlog.count < count and subscription.unloaded:
+            subscription.load_more(count - subscription.backlog.count)
             expired = subscription.expired(now_ns)
             if expired:
                 self._expire(subscription, expired, now_ns)
@@ -243,6 +259,7 @@ class Engine(Administration):
             InvalidAckId: some are malformed; nothing is settled then.
         """
         subscription = self.subscription(subscription_name)
+        subscription.touched_ns = now_ns
         parsed = parse_ack_ids(ack_ids)
         self.tick(now_ns)
         by_sequence, own = subscription.leases.by_sequence, subscription.number
@@ -363,6 +380,10 @@ class Engine(Administration):
         subscription = self.subscription(subscription_name)
         self.tick(now_ns)
         return subscription.statistics()
+
+
+def _in_time_order(messages: Sequence[Message]) -> bool:
+    return all(earlier.publish_time_ns <= later.publish_time_ns for earlier, later in pairwise(messages))
 
 
 def _by_lease_number(subscription: Subscription, sequences: Sequence[int]) -> dict[int, list[int]]:

@@ -30,6 +30,23 @@ class _Fact(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=True):
     """What all facts share."""
 
 
+class Details(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a fact tells beyond what recovery needs, where a broker keeps an event log.
+
+    Args:
+        at_ns: when it happened.
+        topic_number: of the messages; their ids begin with it.
+        attempts: which delivery of each message it is, or was, from 1; empty = the first of all.
+        spans_us: microseconds that each message had waited since its publication (leased), or been leased (settled);
+            a single one holds for all, empty = not known.
+    """
+
+    at_ns: int
+    topic_number: int = 0
+    attempts: list[int] = []
+    spans_us: list[int] = []
+
+
 class TopicCreated(_Fact, frozen=True):
     name: str
     number: int
@@ -65,6 +82,14 @@ class SubscriptionUpdated(_Fact, frozen=True):
 
     name: str
     settings: SubscriptionSettings
+    updated_ns: int = 0
+
+
+class SubscriptionUsed(_Fact, frozen=True):
+    """Somebody pulled, waited or acknowledged at `used_ns`; told now and then only."""
+
+    name: str
+    used_ns: int
 
 
 class SubscriptionDetached(_Fact, frozen=True):
@@ -73,7 +98,43 @@ class SubscriptionDetached(_Fact, frozen=True):
     name: str
 
 
+class SubscriptionSought(_Fact, frozen=True):
+    """From now on exactly `held`, as `ranges.pack_runs` makes it, is not acknowledged, and what will be published; dead
+    letters stay what they are. All leases, failures and delays are void."""
+
+    subscription: str
+    held: bytes
+    sought_ns: int
+
+
 class SubscriptionDeleted(_Fact, frozen=True):
+    name: str
+
+
+class SnapshotCreated(_Fact, frozen=True):
+    """What the subscription had not acknowledged: `held`, as `ranges.pack_runs` makes it; and what its topic publishes
+    from `next_sequence` on."""
+
+    name: str
+    subscription: str
+    held: bytes
+    next_sequence: int
+    created_ns: int
+    expires_ns: int
+    labels: dict[str, str]
+    resource: bytes
+
+
+class SnapshotUpdated(_Fact, frozen=True):
+    name: str
+    expires_ns: int
+    labels: dict[str, str]
+    resource: bytes
+
+
+class SnapshotDeleted(_Fact, frozen=True):
+    """By somebody, or because it expired."""
+
     name: str
 
 
@@ -92,13 +153,18 @@ class DocumentDeleted(_Fact, frozen=True):
 
 class MessagesPublished(_Fact, frozen=True):
     """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, which refers to them
-    by `first_sequence` and `last_sequence`; before it was stored these may be 0."""
+    by `first_sequence` and `last_sequence`; before it was stored these may be 0. `matched`: by number of each
+    subscription with a filter, which of the messages it takes; one that is not mentioned takes none. `disordered`:
+    their publish times do not grow."""
 
     topic: str
     topic_number: int
     messages: list[Message]
     first_sequence: int = 0
     last_sequence: int = 0
+    matched: dict[int, list[Run]] = {}
+    details: Details | None = None
+    disordered: bool = False
 
 
 class DedupIdsNoted(_Fact, frozen=True):
@@ -116,6 +182,7 @@ class MessagesDropped(_Fact, frozen=True):
 
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class MessagesLeased(_Fact, frozen=True):
@@ -125,6 +192,7 @@ class MessagesLeased(_Fact, frozen=True):
     leased_ns: int
     deadline_ns: int
     consumer: str
+    details: Details | None = None
 
 
 class LeasesExtended(_Fact, frozen=True):
@@ -137,6 +205,7 @@ class LeasesExtended(_Fact, frozen=True):
 class MessagesAcknowledged(_Fact, frozen=True):
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class MessagesReturned(_Fact, frozen=True):
@@ -146,6 +215,7 @@ class MessagesReturned(_Fact, frozen=True):
     sequences: list[int]
     available_at_ns: list[int]
     cause: ReturnCause
+    details: Details | None = None
 
 
 class MessagesDeadLettered(_Fact, frozen=True):
@@ -157,6 +227,7 @@ class MessagesDeadLettered(_Fact, frozen=True):
     reason: DeadLetterReason
     dead_lettered_ns: int
     cause: ReturnCause | None
+    details: Details | None = None
 
 
 class DeadLettersForwarded(_Fact, frozen=True):
@@ -185,6 +256,7 @@ class MessagesPurged(_Fact, frozen=True):
 
     subscription: str
     sequences: list[int]
+    details: Details | None = None
 
 
 class CheckpointBegun(_Fact, frozen=True):
@@ -194,8 +266,8 @@ class CheckpointBegun(_Fact, frozen=True):
 
 
 class TopicRestored(_Fact, frozen=True):
-    """`deleted` topics are here as long as subscriptions are left of them. `dedup_ids` to sequence and instant, as
-    `DedupIdsNoted` told them."""
+    """`deleted` topics are here as long as subscriptions or snapshots are left of them. `dedup_ids` to sequence and
+    instant, as `DedupIdsNoted` told them. `in_time_order`: publish times grew with the sequences, up to `newest_ns`."""
 
     name: str
     number: int
@@ -205,6 +277,8 @@ class TopicRestored(_Fact, frozen=True):
     plain: bool
     next_sequence: int
     dedup_ids: dict[str, tuple[int, int]] = {}
+    in_time_order: bool = True
+    newest_ns: int = 0
 
 
 class LeasesRestored(_Fact, frozen=True):
@@ -214,6 +288,7 @@ class LeasesRestored(_Fact, frozen=True):
     deadline_ns: int
     consumer: str
     held: list[Run]
+    leased_ns: int = 0
 
 
 class SubscriptionRestored(_Fact, frozen=True):
@@ -221,7 +296,8 @@ class SubscriptionRestored(_Fact, frozen=True):
 
     `ready` by priority band, as `fifo.pack` makes it; `behind` are those that wait for their key's turn, in its order;
     `delayed`, `expires` and `revived_ns` (when dead letters came back, where priorities age) are instants by sequence;
-    `failures` by sequence; from `next_sequence` on nothing is loaded.
+    `failures` by sequence; from `next_sequence` on nothing is loaded, and of what is below it not `earlier`, as
+    `ranges.pack_runs` makes it. `first_sequence`: of the first message that was ever published to it.
     """
 
     name: str
@@ -243,6 +319,22 @@ class SubscriptionRestored(_Fact, frozen=True):
     outstanding_bytes: int
     held_bytes: int
     revived_ns: dict[int, int]
+    earlier: bytes = b""
+    first_sequence: int = 1
+    used_ns: int = 0
+
+
+class SnapshotRestored(_Fact, frozen=True):
+    """A snapshot's whole state; see `SnapshotCreated`."""
+
+    name: str
+    topic_number: int
+    held: bytes
+    next_sequence: int
+    created_ns: int
+    expires_ns: int
+    labels: dict[str, str]
+    resource: bytes
 
 
 Fact = (
@@ -251,8 +343,13 @@ Fact = (
     | TopicDeleted
     | SubscriptionCreated
     | SubscriptionUpdated
+    | SubscriptionUsed
     | SubscriptionDetached
+    | SubscriptionSought
     | SubscriptionDeleted
+    | SnapshotCreated
+    | SnapshotUpdated
+    | SnapshotDeleted
     | DocumentPut
     | DocumentDeleted
     | MessagesPublished
@@ -270,4 +367,5 @@ Fact = (
     | CheckpointBegun
     | TopicRestored
     | SubscriptionRestored
+    | SnapshotRestored
 )

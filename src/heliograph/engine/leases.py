@@ -22,11 +22,13 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
         number: of the hand-out; with the sequence it makes the ack id, so an ack id names one delivery.
         deadline_ns: when it ends.
         consumer: who holds it; "" = unnamed.
+        leased_ns: when it was handed out; 0 = not known.
     """
 
     number: int
     deadline_ns: int
     consumer: str
+    leased_ns: int = 0
 
 
 class Leases:
@@ -55,7 +57,7 @@ class Leases:
     def extend(self, sequences: Sequence[int], deadline_ns: int) -> None:
         """Move the deadline of messages of one hand-out."""
         old = self.by_sequence[sequences[0]]
-        lease = Lease(old.number, deadline_ns, old.consumer)
+        lease = Lease(old.number, deadline_ns, old.consumer, old.leased_ns)
         self.by_sequence.update(dict.fromkeys(sequences, lease))
         self._push(sequences, lease)
 
@@ -84,6 +86,18 @@ class Leases:
                         del by_consumer[consumer]
         if not by_sequence:
             self._heap.clear()
+
+    def of_consumer(self, consumer: str) -> dict[int, list[int]]:
+        """What a named consumer holds: sequences, in the order in which they were handed out, by hand-out. Costs as
+        much as it holds, and a little for each hand-out of others."""
+        groups: dict[int, list[int]] = {}
+        if consumer in (self.by_consumer or ()):
+            for _, _, lease, sequences in self._heap:
+                if lease.consumer == consumer:
+                    held = [sequence for sequence in sequences if self.by_sequence.get(sequence) is lease]
+                    if held:
+                        groups.setdefault(lease.number, []).extend(held)
+        return dict(sorted(groups.items()))
 
     def due(self, now_ns: int) -> list[int]:
         """Sequences whose lease has ended, in order. They are still leased until `end`."""

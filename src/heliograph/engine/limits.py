@@ -22,12 +22,16 @@ ORDERING_KEY_BYTES_MAX = 1024  # Pub/Sub's resource limits
 RESERVED_KEY_PREFIX = "goog"  # spec 000 BR-017; it covers 'googclient_'
 PRIORITY_MAX = 9  # spec 003: 0-9, 9 is the highest
 ACK_DEADLINE_SECONDS_MAX = 600  # every spec; the doors have lower bounds of their own
+FILTER_BYTES_MAX = 256  # Pub/Sub's resource limits
+CLAIM_SECONDS_MAX = 7 * 86_400  # as long as messages are retained: a job that runs once a day finds its claims again
 INSTANT_NS_MAX = 2**63 - 1  # what a store's column holds: the year 2262
 SPAN_NS_MAX = 2**62  # 146 years; so that an instant of these days and a span can be stored, too
 
 
-def check_drafts(drafts: Sequence[Draft]) -> None:
-    """`check_draft` for each; most cannot break any bound, and are passed over quickly."""
+def check_drafts(drafts: Sequence[Draft]) -> bool:
+    """`check_draft` for each; most cannot break any bound, and are passed over quickly. Returns whether any has a
+    publish time of its own."""
+    timed = False
     for draft in drafts:
         if (
             draft.attributes
@@ -38,6 +42,8 @@ def check_drafts(drafts: Sequence[Draft]) -> None:
             or len(draft.data) > MESSAGE_BYTES_MAX
         ):
             check_draft(draft)
+            timed |= draft.publish_time_ns != 0
+    return timed
 
 
 def check_draft(draft: Draft) -> None:
@@ -55,7 +61,7 @@ def check_draft(draft: Draft) -> None:
         raise MessageTooLarge("Message size exceeds maximum of 10MB")
     if len(draft.ordering_key.encode()) > ORDERING_KEY_BYTES_MAX:
         raise InvalidArgument(f"Ordering key exceeds {ORDERING_KEY_BYTES_MAX} bytes")
-    _check_instant(draft.publish_time_ns, "Publish time")
+    check_instant(draft.publish_time_ns, "Publish time")
     if draft.dedup_id:
         check_text(draft.dedup_id, "Deduplication id")
         if len(draft.dedup_id.encode()) > DEDUP_ID_BYTES_MAX:
@@ -76,14 +82,19 @@ def check_priority(priority: int) -> None:
 
 def _check_extras(extras: Extras) -> None:
     check_priority(extras.priority)
-    _check_instant(extras.available_at_ns, "Delivery time")
-    _check_instant(extras.expires_at_ns, "Expiry time")
+    check_instant(extras.available_at_ns, "Delivery time")
+    check_instant(extras.expires_at_ns, "Expiry time")
     check_text(extras.content_type, "Content type")
     if not 0 <= extras.max_delivery_attempts <= INSTANT_NS_MAX:
         raise InvalidArgument(f"Delivery attempts must not be negative, nor {extras.max_delivery_attempts}")
 
 
-def _check_instant(instant_ns: int, what: str) -> None:
+def check_instant(instant_ns: int, what: str) -> None:
+    """Refuse what no store could keep. 0 = none.
+
+    Raises:
+        InvalidArgument: naming `what`.
+    """
     if not 0 <= instant_ns <= INSTANT_NS_MAX:
         raise InvalidArgument(f"{what} is out of range: {instant_ns} ns since the epoch")
 
@@ -96,6 +107,19 @@ def check_ack_deadline(ack_deadline_ns: int) -> None:
     """
     if not 0 <= ack_deadline_ns <= ACK_DEADLINE_SECONDS_MAX * SECOND_NS:
         raise InvalidArgument(f"Ack deadline must be between 0 and {ACK_DEADLINE_SECONDS_MAX} seconds")
+
+
+def check_claim(consumer: str, ttl_ns: int) -> None:
+    """Refuse a claim that nobody could find again, or that is longer than any may be.
+
+    Raises:
+        InvalidArgument: no consumer is named, or the span is not up to seven days.
+    """
+    if not consumer:
+        raise InvalidArgument("A claim needs a consumer: the name under which it is found again")
+    check_text(consumer, "Consumer")
+    if not 0 < ttl_ns <= CLAIM_SECONDS_MAX * SECOND_NS:
+        raise InvalidArgument(f"A claim ends after 1 to {CLAIM_SECONDS_MAX} seconds unless it is extended")
 
 
 def check_settings(settings: TopicSettings | SubscriptionSettings) -> None:

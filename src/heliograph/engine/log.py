@@ -10,13 +10,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from operator import or_
 
 from heliograph.engine.message import Message, total_bytes
-from heliograph.engine.ranges import Run, to_runs
+from heliograph.engine.ranges import Run, count_of, from_runs
 from heliograph.engine.residency import Residency
 from heliograph.errors import Internal
 
 PAGE_MESSAGES = 512  # one read of the store; small enough that a page in memory for one message's sake is no matter
+SEALED_BYTES = 64 * 1024  # by which a page grows before as much of it counts, and may leave memory
 OVERHEAD_BYTES = 136  # what a message takes in memory beyond its content: objects, and its place in the page
 _SHIFT = PAGE_MESSAGES.bit_length() - 1
 _MASK = PAGE_MESSAGES - 1
@@ -33,24 +36,32 @@ class Page:
         messages: by place; None where nobody holds one (any more). Shorter than a page at the end of the log.
         live: how many are held.
         holders: how many subscriptions hold each; None = one.
-        out: while the page is out of memory: for each place 1 if a message is held; `messages` is empty then.
-        size_bytes: of the held messages, overhead included, as counted when the page was filled.
+        out: for each place 1 if the message there is held and out of memory; None = none is. `messages` has the others:
+            of a page that grew on after it went out.
+        size_bytes: of the held messages, overhead included, as counted when the page was filled; 0 = not known.
+        sealed: how many places may go out once `facts_needed` facts are durable.
+        growth_bytes: of what was added since.
     """
 
-    __slots__ = ("holders", "live", "messages", "out", "size_bytes")
+    __slots__ = ("facts_needed", "growth_bytes", "holders", "live", "messages", "out", "sealed", "size_bytes")
 
     def __init__(self) -> None:
         self.messages: list[Message | None] = []
         self.live = 0
         self.holders: array[int] | None = None
         self.out: bytes | bytearray | None = None
-        self.size_bytes = 0
+        self.size_bytes = self.sealed = self.facts_needed = self.growth_bytes = 0
 
-    def go_out(self) -> None:
-        """Keep only which messages are held."""
-        held = bytes([message is not None for message in self.messages]).ljust(PAGE_MESSAGES, b"\0")
+    def go_out(self, count: int = PAGE_MESSAGES) -> None:
+        """Keep of the first `count` places only which messages are held."""
+        rest = self.messages[count:]
+        held = bytes([message is not None for message in self.messages[:count]]).ljust(PAGE_MESSAGES, b"\0")
+        if self.out is not None:
+            held = bytes(map(or_, held, self.out))
+        if rest or self.out is not None or count < PAGE_MESSAGES:
+            self.size_bytes = 0
         self.out = _ALL_HELD if held == _ALL_HELD else held
-        self.messages = []
+        self.messages = [*[None] * count, *rest] if rest else []
         if self.holders is not None:
             self.holders.extend([0] * (PAGE_MESSAGES - len(self.holders)))
 
@@ -76,8 +87,46 @@ class Page:
             for place in places:
                 self.holders[place] += 1
 
+    def hold_again(self, places: Sequence[int]) -> None:
+        """One holder more for each of these places: where none was, the message is out of memory."""
+        held = list(self.held_places())
+        held.extend([None] * (PAGE_MESSAGES - len(held)))
+        if self.holders is None and any(map(held.__getitem__, places)):
+            self.holders = array("I", [bool(one) for one in held])
+        absent = [place for place in places if not held[place]]
+        if absent:
+            self.out = bytearray(PAGE_MESSAGES if self.out is None else self.out)
+            for place in absent:
+                self.out[place] = 1
+            self.live += len(absent)
+        if self.holders is not None:
+            self.holders.extend([0] * (PAGE_MESSAGES - len(self.holders)) if self.out is not None else [])
+            for place in places:
+                self.holders[place] += 1
+
+    def held_places(self) -> Sequence[object]:
+        """For each place something true if a message is held."""
+        if self.out is None or not self.messages:
+            return self.messages if self.out is None else self.out
+        return [out or message is not None for out, message in zip_longest(self.out, self.messages, fillvalue=None)]
+
+    def runs(self, base: int) -> list[Run]:
+        """What is held, as runs of sequences; `base` is that of the first place."""
+        if self.live == PAGE_MESSAGES:
+            return [(base, base + PAGE_MESSAGES)]
+        places = self.held_places()
+        held = places if isinstance(places, bytes | bytearray) else bytes(map(bool, places))
+        runs: list[Run] = []
+        first = held.find(1)
+        while first >= 0:
+            stop = held.find(0, first)
+            stop = stop if stop >= 0 else len(held)
+            runs.append((base + first, base + stop))
+            first = held.find(1, stop)
+        return runs
+
     def let_go_outside(self, place: int) -> None:
-        """Nobody holds the message there any more, and the page is out of memory."""
+        """Nobody holds the message there any more, and it is out of memory."""
         assert self.out is not None
         if not isinstance(self.out, bytearray):
             self.out = bytearray(self.out)  # it may be the one that all fully held pages share
@@ -122,9 +171,18 @@ class TopicLog:
                 page.holders.extend(array("I", [holders]) * len(part))
             start += len(part)
             self.next_sequence += len(part)
-            if self._residency is not None and len(page.messages) == PAGE_MESSAGES:
-                page.size_bytes = _size_bytes([message for message in page.messages if message is not None])
-                self._residency.filled(self, number, page.size_bytes)
+            if self._residency is not None:
+                self._count(self._residency, number, page, part)
+
+    def _count(self, residency: Residency, number: int, page: Page, part: Sequence[Message]) -> None:
+        """The page grew: when it is complete, or has grown by much, it may go out as far as it is now."""
+        if len(page.messages) < PAGE_MESSAGES:
+            page.growth_bytes += _size_bytes(part)
+            if page.growth_bytes < SEALED_BYTES:
+                return
+        page.sealed, page.facts_needed, page.growth_bytes = len(page.messages), residency.fact_count, 0
+        page.size_bytes = _size_bytes([message for message in page.messages if message is not None])
+        residency.filled(self, number, page.size_bytes)
 
     def skip(self, count: int) -> None:
         """The next `count` sequences have no message that anybody holds."""
@@ -135,13 +193,13 @@ class TopicLog:
         page = self._pages.get(number)
         if page is None:
             page = self._pages[number] = Page()
-        elif page.out is not None:
-            self._bring_in(number, page)
+        elif page.out is not None and page.holders is not None:
+            del page.holders[place:]
         missing = place - len(page.messages)
         if missing:
             page.messages.extend([None] * missing)
             if page.holders is not None:
-                page.holders.extend(array("I", [0]) * missing)
+                page.holders.extend(array("I", [0]) * (place - len(page.holders)))
         return page
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,8 +209,11 @@ class TopicLog:
         page = self._pages.get((sequence - 1) >> _SHIFT)
         if page is None:
             return None
-        messages = page.messages if page.out is None else self._bring_in((sequence - 1) >> _SHIFT, page)
         place = (sequence - 1) & _MASK
+        if page.out is None or not page.out[place]:
+            messages = page.messages
+        else:
+            messages = self._bring_in((sequence - 1) >> _SHIFT, page)
         return messages[place] if place < len(messages) else None
 
     def __getitem__(self, sequence: int) -> Message:
@@ -189,13 +250,13 @@ class TopicLog:
         """
         if not self._outside:
             return
-        known = -1
+        known, page = -1, None
         for sequence in sequences:
             number = (sequence - 1) >> _SHIFT
             if number != known:
                 known, page = number, self._pages.get(number)
-                if page is not None and page.out is not None:
-                    self._bring_in(number, page)
+            if page is not None and page.out is not None and page.out[(sequence - 1) & _MASK]:
+                self._bring_in(number, page)
 
     def held(self, first: int, last: int) -> Iterator[Message]:
         """Those in [first, last] that somebody holds, in order."""
@@ -219,7 +280,7 @@ class TopicLog:
             base = number * PAGE_MESSAGES + 1
             page = self._pages.get(number)
             if page is not None:
-                places: Sequence[object] = page.messages if page.out is None else page.out
+                places = page.held_places()
                 for place in range(sequence - base, min(last - base + 1, len(places))):
                     if places[place]:
                         yield base + place
@@ -240,9 +301,10 @@ class TopicLog:
             page = self._pages[number] = Page()
             page.out = bytearray(PAGE_MESSAGES)
             self._outside += 1
-        elif page.out is None:
+            self._floor_page = min(self._floor_page, number)
+        elif page.out is None or page.messages:
+            self._outside += page.out is None
             page.go_out()  # a subscription that was restored before has looked into it
-            self._outside += 1
             if self._residency is not None:
                 self._residency.gone(self, number)
         return page
@@ -261,6 +323,31 @@ class TopicLog:
                 self._page_outside(number).hold_places([(sequence - 1) & _MASK for sequence in sequences[index:stop]])
             index = stop
 
+    # ── seeking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_back(self, runs: Sequence[Run]) -> None:
+        """One holder more for each: messages that somebody has in memory, or the store."""
+        for number, pieces in _by_page(runs):
+            page = self._pages.get(number)
+            places = [(sequence - 1) & _MASK for sequence in from_runs(pieces)]
+            if page is None:
+                page = self._page_outside(number)
+                if len(pieces) == 1:
+                    page.hold_outside(places[0], len(places))
+                    continue
+            was_inside = page.out is None
+            page.hold_again(places)
+            self._outside += was_inside and page.out is not None
+
+    def release_runs(self, runs: Sequence[Run]) -> None:
+        """As `release`; whole pages that nobody else holds go at once."""
+        for number, pieces in _by_page(runs):
+            page = self._pages[number]
+            if page.holders is None and page.live == count_of(pieces):
+                self._drop(number, page)
+            else:
+                self.release(list(from_runs(pieces)))
+
     def floor(self) -> int:
         """The lowest sequence that somebody holds; `next_sequence` if nobody holds any."""
         first = self._first_page() * PAGE_MESSAGES + 1
@@ -273,31 +360,28 @@ class TopicLog:
         floor = self.floor()
         end = (self.next_sequence - 1) >> _SHIFT  # the page that grows, or will: never below
         numbers = sorted(number for number in self._pages if number < end)
-        up_to, below, live, runs = floor, 0, 0, list[Run]()
+        live, candidates = 0, dict[int, int]()  # by page: where the log may begin
         for number, following in zip(numbers, [*numbers[1:], end], strict=False):
             page = self._pages[number]
             live += page.live
             if 2 * live > end * PAGE_MESSAGES + 1 - floor:
                 break
-            self._add_runs(number, page, runs)
-            if len(runs) > runs_max:
-                break
             behind = following * PAGE_MESSAGES + 1
             if (following > number + 1 or 2 * page.live < PAGE_MESSAGES) and 2 * live <= behind - floor:
-                up_to, below = behind, len(runs)
+                candidates[number] = behind
+        up_to, below, runs, last = floor, 0, list[Run](), max(candidates, default=-1)
+        for number in numbers:
+            if number > last:
+                break
+            _join(runs, self._pages[number].runs(number * PAGE_MESSAGES + 1))
+            if len(runs) > runs_max:
+                break
+            if number in candidates:
+                up_to, below = candidates[number], len(runs)
         held = runs[:below]
         if held and held[-1][1] > up_to:
             held[-1] = (held[-1][0], up_to)
         return up_to, held
-
-    def _add_runs(self, number: int, page: Page, runs: list[Run]) -> None:
-        """Join what is held of a page to the runs before it."""
-        base = number * PAGE_MESSAGES + 1
-        full = page.live == PAGE_MESSAGES
-        held = [(base, base + PAGE_MESSAGES)] if full else to_runs(self.held_sequences(base, base + PAGE_MESSAGES - 1))
-        if runs and held and runs[-1][1] == held[0][0]:
-            held[0] = (runs.pop()[0], held[0][1])
-        runs += held
 
     def _first_page(self) -> int:
         """The lowest page that there is; beyond the end if there is none."""
@@ -325,10 +409,10 @@ class TopicLog:
                 page.holders[place] -= 1
                 if page.holders[place]:
                     continue
-            if page.out is None:
-                page.messages[place] = None
-            else:
+            if page.out is not None and page.out[place]:
                 page.let_go_outside(place)
+            else:
+                page.messages[place] = None
             page.live -= 1
         if page is not None and page.live == 0:
             self._drop(number, page)
@@ -342,20 +426,20 @@ class TopicLog:
 
     # ── pages out of memory ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def send_out(self, number: int) -> bool:
-        """Keep of a complete page only which messages are held. False if there is no such page in memory."""
+    def send_out(self, number: int, durable_facts: int) -> bool:
+        """Keep of what is sealed of a page only which messages are held. False if it has nothing that may go."""
         page = self._pages.get(number)
-        if page is None or page.out is not None or len(page.messages) < PAGE_MESSAGES:
+        if page is None or not page.messages or not page.sealed or page.facts_needed > durable_facts:
             return False
-        page.go_out()
-        self._outside += 1
+        self._outside += page.out is None
+        page.go_out(page.sealed)
         return True
 
     def _bring_in(self, number: int, page: Page) -> list[Message | None]:
         assert self._read is not None
         assert page.out is not None
         first = number * PAGE_MESSAGES + 1
-        messages: list[Message | None] = [None] * PAGE_MESSAGES
+        messages: list[Message | None] = [*page.messages, *[None] * (PAGE_MESSAGES - len(page.messages))]
         missing = page.out.count(1)
         for message in self._read(first, first + PAGE_MESSAGES - 1):
             place = message.sequence - first
@@ -368,9 +452,12 @@ class TopicLog:
             del messages[self.next_sequence - first :]  # the end of the log, where the page goes on growing
             if page.holders is not None:
                 del page.holders[self.next_sequence - first :]
+        if not page.messages:
+            page.sealed, page.facts_needed = len(messages), 0  # it was read: it is durable
+        if page.messages or not page.size_bytes:
+            page.size_bytes = _size_bytes([message for message in messages if message is not None])
         page.messages, page.out = messages, None
         self._outside -= 1
-        page.size_bytes = page.size_bytes or _size_bytes([message for message in messages if message is not None])
         if self._residency is not None:
             self._residency.brought_in(self, number, page.size_bytes)
         return messages
@@ -383,9 +470,34 @@ class TopicLog:
             return 0
         if page.holders is not None:
             return page.holders[place] if place < len(page.holders) else 0
-        return int(page.out[place]) if page.out is not None else int(self.get(sequence) is not None)
+        places = page.held_places()
+        return int(place < len(places) and bool(places[place]))
+
+
+def _join(runs: list[Run], following: list[Run]) -> None:
+    """Add runs that lie behind all before."""
+    if runs and following and runs[-1][1] == following[0][0]:
+        following[0] = (runs.pop()[0], following[0][1])
+    runs += following
 
 
 def _size_bytes(messages: Sequence[Message]) -> int:
     """What they take in memory."""
     return total_bytes(messages) + OVERHEAD_BYTES * len(messages)
+
+
+def _by_page(runs: Sequence[Run]) -> Iterator[tuple[int, list[Run]]]:
+    """Runs cut at the pages' ends, with the number of the page that each group is in."""
+    number, pieces = -1, list[Run]()
+    for first, stop in runs:
+        while first < stop:
+            page = (first - 1) >> _SHIFT
+            end = min(stop, (page + 1) * PAGE_MESSAGES + 1)
+            if page != number:
+                if pieces:
+                    yield number, pieces
+                number, pieces = page, []
+            pieces.append((first, end))
+            first = end
+    if pieces:
+        yield number, pieces

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Residency:
-    """Complete pages in memory, over all topics, and their bytes."""
+    """Pages in memory that are complete or have grown to some size, over all topics, and their bytes."""
 
     __slots__ = ("_candidates", "_sizes", "bytes", "fact_count")
 
@@ -26,7 +26,7 @@ class Residency:
         self._candidates: deque[tuple[TopicLog, int, int]] = deque()
 
     def filled(self, log: TopicLog, page: int, size_bytes: int) -> None:
-        """The page is complete."""
+        """The page is complete, or has grown by much."""
         self._add(log, page, size_bytes)
         self._candidates.append((log, page, self.fact_count))
         self._prune()
@@ -55,7 +55,7 @@ class Residency:
                 continue
             if facts_needed > durable_facts:
                 waiting.append((log, page, facts_needed))
-            elif log.send_out(page):
+            elif log.send_out(page, durable_facts):
                 self.gone(log, page)
         self._candidates.extend(reversed(waiting))
         self._prune()

@@ -11,13 +11,16 @@ from typing import Any
 
 from heliograph.engine import facts as f
 from heliograph.engine.deduplication import DedupIds
+from heliograph.engine.details import with_details
 from heliograph.engine.documents import Documents
 from heliograph.engine.facts import Fact
 from heliograph.engine.leases import Lease
 from heliograph.engine.log import TopicLog
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import unpack_runs
 from heliograph.engine.residency import Residency
 from heliograph.engine.settings import SubscriptionSettings
+from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import SubscriptionNotFound, TopicNotFound
@@ -34,6 +37,7 @@ class State:
     def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.snapshots: dict[str, Snapshot] = {}
         self.documents = Documents()
         self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
         self.forwards: list[tuple[str, int]] = []  # (subscription, sequence) of dead letters to publish to their topic
@@ -42,6 +46,8 @@ class State:
         self._facts: list[Fact] = []
         self._grown: Topic | None = None  # that a replayed fact was about, if it was a publication
         self.broken: Exception | None = None  # why no operation may follow; see `_record`
+        self.tells_details = False  # whether facts carry `Details`, for an event log
+        self.now_ns = 0  # of the latest `tick`
         self._read_log = read_log
         self._residency = Residency() if read_log is not None else None
         self._restored: dict[int, Topic] = {}  # while a checkpoint is replayed: also topics that were deleted
@@ -51,8 +57,13 @@ class State:
             f.TopicDeleted: self._on_topic_deleted,
             f.SubscriptionCreated: self._on_subscription_created,
             f.SubscriptionUpdated: self._on_subscription_updated,
+            f.SubscriptionUsed: self._on_subscription_used,
             f.SubscriptionDetached: self._on_subscription_detached,
+            f.SubscriptionSought: self._on_subscription_sought,
             f.SubscriptionDeleted: self._on_subscription_deleted,
+            f.SnapshotCreated: self._on_snapshot_created,
+            f.SnapshotUpdated: self._on_snapshot_updated,
+            f.SnapshotDeleted: self._on_snapshot_deleted,
             f.DocumentPut: self.documents.put,
             f.DocumentDeleted: self.documents.delete,
             f.MessagesPublished: self._on_messages_published,
@@ -70,11 +81,14 @@ class State:
             f.CheckpointBegun: self._on_checkpoint_begun,
             f.TopicRestored: self._on_topic_restored,
             f.SubscriptionRestored: self._on_subscription_restored,
+            f.SnapshotRestored: self._on_snapshot_restored,
         }
 
     # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _record(self, fact: Fact) -> Any:
+        if self.tells_details:
+            fact = with_details(fact, self.topics, self.subscriptions, self.now_ns)
         self._facts.append(fact)
         if self._residency is not None:
             self._residency.fact_count += 1
@@ -122,9 +136,15 @@ class State:
             raise SubscriptionNotFound(name)
         return subscription
 
+    @property
+    def last_number(self) -> int:
+        """Of the latest topic or subscription."""
+        return self._number
+
     def all_topics(self) -> list[Topic]:
-        """Those that exist, and those that are deleted and have subscriptions left."""
+        """Those that exist, and those that are deleted and have subscriptions or snapshots left."""
         topics = {topic.number: topic for topic in self.topics.values()}
+        topics |= {snapshot.topic.number: snapshot.topic for snapshot in self.snapshots.values()}
         # those of detached ones last: they only stand for a topic
         for subscription in sorted(self.subscriptions.values(), key=lambda subscription: subscription.detached):
             topics.setdefault(subscription.topic.number, subscription.topic)
@@ -149,7 +169,7 @@ class State:
             self.woken.add(subscription.name)
         for subscription in self.subscriptions.values():
             if subscription.detached and subscription.topic.number == topic.number:
-                subscription.topic = topic.stand_in()
+                subscription.stand_apart(topic)
 
     def _on_subscription_created(self, fact: f.SubscriptionCreated) -> None:
         self._number = fact.number
@@ -159,28 +179,74 @@ class State:
         self, name: str, number: int, topic: Topic, settings: SubscriptionSettings, created_ns: int
     ) -> Subscription:
         subscription = Subscription(name, number, topic, settings, created_ns)
-        self.subscriptions[name] = topic.subscriptions[name] = subscription
+        self.subscriptions[name] = subscription
+        topic.attach(subscription)
         self._by_number[number] = subscription
         return subscription
 
     def _on_subscription_updated(self, fact: f.SubscriptionUpdated) -> None:
         subscription = self.subscriptions[fact.name]
         subscription.update(fact.settings)
+        subscription.used_ns = max(subscription.used_ns, fact.updated_ns)
         policy = fact.settings.dead_letter_policy
         if policy is not None and policy.topic is not None:
             self.forwards += [(fact.name, sequence) for sequence in subscription.dead]
         self.woken.add(fact.name)
 
+    def _on_subscription_used(self, fact: f.SubscriptionUsed) -> None:
+        self.subscriptions[fact.name].used_ns = fact.used_ns
+
     def _on_subscription_detached(self, fact: f.SubscriptionDetached) -> None:
         self.subscriptions[fact.name].detach()
         self.woken.add(fact.name)
+
+    def _on_subscription_sought(self, fact: f.SubscriptionSought) -> None:
+        subscription = self.subscriptions[fact.subscription]
+        subscription.seek(unpack_runs(fact.held))
+        subscription.used_ns = max(subscription.used_ns, fact.sought_ns)
+        self.woken.add(fact.subscription)
 
     def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:
         subscription = self.subscriptions.pop(fact.name)
         subscription.clear()
         del self._by_number[subscription.number]
-        subscription.topic.subscriptions.pop(fact.name, None)
+        subscription.topic.detach(subscription)
         self.woken.add(fact.name)
+
+    # ── snapshots ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshots_by_topic(self) -> dict[int, list[Snapshot]]:
+        """By their topic's number."""
+        by_topic: dict[int, list[Snapshot]] = {}
+        for snapshot in self.snapshots.values():
+            by_topic.setdefault(snapshot.topic.number, []).append(snapshot)
+        return by_topic
+
+    def _on_snapshot_created(self, fact: f.SnapshotCreated) -> None:
+        topic = self.subscriptions[fact.subscription].topic
+        self._add_snapshot(fact, topic)
+
+    def _on_snapshot_restored(self, fact: f.SnapshotRestored) -> None:
+        self._add_snapshot(fact, self._restored[fact.topic_number])
+
+    def _add_snapshot(self, fact: f.SnapshotCreated | f.SnapshotRestored, topic: Topic) -> None:
+        self.snapshots[fact.name] = Snapshot(
+            name=fact.name,
+            topic=topic,
+            held=fact.held,
+            next_sequence=fact.next_sequence,
+            created_ns=fact.created_ns,
+            expires_ns=fact.expires_ns,
+            labels=fact.labels,
+            resource=fact.resource,
+        )
+
+    def _on_snapshot_updated(self, fact: f.SnapshotUpdated) -> None:
+        snapshot = self.snapshots[fact.name]
+        snapshot.expires_ns, snapshot.labels, snapshot.resource = fact.expires_ns, dict(fact.labels), fact.resource
+
+    def _on_snapshot_deleted(self, fact: f.SnapshotDeleted) -> None:
+        del self.snapshots[fact.name]
 
     def _new_log(self, topic_number: int) -> TopicLog:
         if self._read_log is None:
@@ -192,11 +258,30 @@ class State:
     def _on_messages_published(self, fact: f.MessagesPublished) -> None:
         topic, messages = self.topics[fact.topic], fact.messages
         topic.log.append(messages, len(topic.subscriptions))
+        if messages[0].publish_time_ns < topic.newest_ns or fact.disordered:
+            topic.in_time_order = False
+        topic.newest_ns = messages[-1].publish_time_ns
         if topic.plain and any(message.extras is not None for message in messages):
             topic.plain = False
+        if topic.filtered:
+            self._pass_over(topic, fact, messages[0].sequence)
+            return
         for subscription in topic.subscriptions.values():
             subscription.totals.published += len(messages)
         self.woken.update(topic.subscriptions)
+
+    def _pass_over(self, topic: Topic, fact: f.MessagesPublished, first: int) -> None:
+        """Some of the subscriptions have filters: they get what these let pass, and are not even woken for the rest."""
+        stop = topic.log.next_sequence
+        for subscription in topic.subscriptions.values():
+            if subscription.filter is None:
+                subscription.totals.published += stop - first
+            else:
+                matched = fact.matched.get(subscription.number, [])
+                subscription.pass_over(first, stop, matched)
+                if not matched:
+                    continue
+            self.woken.add(subscription.name)
 
     def _on_dedup_ids_noted(self, fact: f.DedupIdsNoted) -> None:
         topic = self.topics[fact.topic]
@@ -208,7 +293,7 @@ class State:
         self.subscriptions[fact.subscription].skip(fact.sequences)
 
     def _on_messages_leased(self, fact: f.MessagesLeased) -> list[Message]:
-        lease = Lease(fact.lease_number, fact.deadline_ns, fact.consumer)
+        lease = Lease(fact.lease_number, fact.deadline_ns, fact.consumer, fact.leased_ns)
         return self.subscriptions[fact.subscription].lease(fact.sequences, lease, fact.leased_ns)
 
     def _on_leases_extended(self, fact: f.LeasesExtended) -> None:
@@ -249,6 +334,7 @@ class State:
         facts: list[Fact] = [f.CheckpointBegun(self._number)]
         facts += [_restored(topic) for topic in self.all_topics()]
         facts += [subscription.capture() for subscription in self.subscriptions.values()]
+        facts += [snapshot.capture() for snapshot in self.snapshots.values()]
         return facts + self.documents.capture()
 
     def _on_checkpoint_begun(self, fact: f.CheckpointBegun) -> None:
@@ -257,12 +343,14 @@ class State:
         self.subscriptions.clear()
         self._by_number.clear()
         self._restored.clear()
+        self.snapshots.clear()
         self.documents.clear()
 
     def _on_topic_restored(self, fact: f.TopicRestored) -> None:
         topic = Topic(fact.name, fact.number, fact.settings, fact.created_ns, self._new_log(fact.number))
         topic.log.skip(fact.next_sequence - 1)
         topic.plain, topic.deleted = fact.plain, fact.deleted
+        topic.in_time_order, topic.newest_ns = fact.in_time_order, fact.newest_ns
         if fact.dedup_ids:
             topic.dedup_ids = DedupIds(fact.dedup_ids)
         self._restored[fact.number] = topic
@@ -293,4 +381,6 @@ def _restored(topic: Topic) -> f.TopicRestored:
         plain=topic.plain,
         next_sequence=topic.log.next_sequence,
         dedup_ids=topic.dedup_ids.noted() if topic.dedup_ids is not None else {},
+        in_time_order=topic.in_time_order,
+        newest_ns=topic.newest_ns,
     )

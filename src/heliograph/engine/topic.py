@@ -23,7 +23,20 @@ class Topic:
         log: its messages in memory.
     """
 
-    __slots__ = ("created_ns", "dedup_ids", "deleted", "log", "name", "number", "plain", "settings", "subscriptions")
+    __slots__ = (
+        "created_ns",
+        "dedup_ids",
+        "deleted",
+        "filtered",
+        "in_time_order",
+        "log",
+        "name",
+        "newest_ns",
+        "number",
+        "plain",
+        "settings",
+        "subscriptions",
+    )
 
     def __init__(self, name: str, number: int, settings: TopicSettings, created_ns: int, log: TopicLog) -> None:
         self.name = name
@@ -32,9 +45,24 @@ class Topic:
         self.created_ns = created_ns
         self.log = log
         self.subscriptions: dict[str, Subscription] = {}
+        self.filtered: list[Subscription] = []  # those of them that have a filter
+        self.in_time_order = True  # publish times grew with the sequences, up to `newest_ns`
+        self.newest_ns = 0
         self.plain = True  # no message ever carried extras, so they need no look when they are loaded
         self.deleted = False
         self.dedup_ids: DedupIds | None = None  # made when it is needed: few topics ever do
+
+    def attach(self, subscription: Subscription) -> None:
+        """What is published comes to the subscription, too."""
+        self.subscriptions[subscription.name] = subscription
+        if subscription.filter is not None:
+            self.filtered.append(subscription)
+
+    def detach(self, subscription: Subscription) -> None:
+        """It does not any more. One that never did is no error."""
+        self.subscriptions.pop(subscription.name, None)
+        if subscription in self.filtered:
+            self.filtered.remove(subscription)
 
     def stand_in(self) -> Topic:
         """What a detached subscription has for a topic: its name, and nothing that could come from it."""

@@ -12,34 +12,42 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from h2corn import Config, Server
 
 from heliograph.broker.protocol import Broker
-from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFound
-from heliograph.server import health, statistics
+from heliograph.errors import HeliographError, Internal, NotFound
+from heliograph.server import claims, events, health, queue_openapi, statistics
 from heliograph.server import log as topic_log
+from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
 from heliograph.server.grpc.reflection import reflection_methods
 from heliograph.server.hooks import Hooks, hooked
-from heliograph.server.http import BODY_BYTES_MAX, answer, answer_error, check_origin
+from heliograph.server.hosts import Hosts
+from heliograph.server.http import BODY_BYTES_MAX, MethodNotAllowed, answer, answer_error, check_origin
+from heliograph.server.initial import Initial
+from heliograph.server.listening import listen
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
+from heliograph.server.push.routes import push_routes
+from heliograph.server.push.service import Pushing
 from heliograph.server.queue_commands import QueueCommands
+from heliograph.server.queue_rest import rest_routes
 from heliograph.server.queue_socket import QueueSocket
 from heliograph.server.queues import queue_routes
 from heliograph.server.rest.bindings import pubsub_bindings
+from heliograph.server.rest.door import PREFIX as REST_PREFIX
 from heliograph.server.rest.door import RestDoor
 from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
-HTTP_DOORS = (health, topic_log, statistics)
+HTTP_DOORS = (health, topic_log, events, claims, statistics)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0
@@ -61,12 +69,13 @@ class ServeOptions:
     """How to serve.
 
     Args:
-        host: address to listen on; loopback unless told otherwise.
+        host: address to listen on; "localhost" = 127.0.0.1 and ::1.
         port: 0 = a free one.
         announce: print the readiness line on standard output.
         handle_signals: SIGTERM and SIGINT shut down; only possible in the main thread.
         grace_seconds: see `GRACE_SECONDS`.
         lenient: the Pub/Sub door takes short names, short deadlines and mixed ordering keys (`pubsub/profile.py`).
+        allowed_hosts: names that browsers may reach it by, besides this machine's own (`hosts.py`).
     """
 
     host: str = "127.0.0.1"
@@ -75,6 +84,7 @@ class ServeOptions:
     handle_signals: bool = True
     grace_seconds: float = GRACE_SECONDS
     lenient: bool = False
+    allowed_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +109,39 @@ class Application:
         closing: begun when the server shuts down.
         profile: how strict the Pub/Sub door is.
         hooks: for tests; None = none.
+        hosts: by which names it may be reached; None = as on loopback.
     """
 
-    def __init__(self, broker: Broker, closing: Closing, profile: Profile = STRICT, hooks: Hooks | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        closing: Closing,
+        profile: Profile = STRICT,
+        hooks: Hooks | None = None,
+        hosts: Hosts | None = None,
+    ) -> None:
         self._broker = broker
+        self._hosts = hosts or Hosts("127.0.0.1")
         routes: list[Route] = [route for door in HTTP_DOORS for route in door.ROUTES]
         if hooks is not None:
             routes += hooks.routes
         feeds = Feeds(broker)
         commands = QueueCommands(broker, feeds, closing)
-        self._queue_socket = QueueSocket(broker, feeds, closing, commands)
-        methods = pubsub_methods(broker, feeds, closing, profile)
+        self._sockets: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
+            QueueSocket.PATH: QueueSocket(broker, feeds, closing, commands, self._hosts),
+            BrokerSocket.PATH: BrokerSocket(broker, feeds, closing, commands.holders, self._hosts),
+        }
+        self.pushing = Pushing(broker)
+        methods = pubsub_methods(broker, feeds, closing, profile, subscription_changed=self.pushing.look)
+        self.methods = methods
+        """Of Pub/Sub, by full name."""
         if hooks is not None:
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
-        routes += queue_routes(commands)
-        routes += RestDoor(bindings, methods, translate).routes()
+        routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
+        routes.append(queue_openapi.openapi_route(health.heliograph_version()))
+        self._rest = RestDoor(bindings, methods, translate)
+        routes += self._rest.routes()
         routes.append(openapi_route(bindings, methods, health.heliograph_version()))
         self._routes = RouteTable(routes)
         services = {name.split("/")[1] for name in methods}
@@ -132,8 +159,9 @@ class Application:
             await self._websocket(scope, receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == QueueSocket.PATH:
-            await self._queue_socket(scope, receive, send)
+        socket = self._sockets.get(scope["path"])
+        if socket is not None:
+            await socket(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -146,6 +174,7 @@ class Application:
             await send(event)
 
         try:
+            self._hosts.check(scope)
             handlers = self._routes.handlers(scope["path"])
             handler = handlers.get(scope["method"])
             if handler is None:
@@ -159,18 +188,15 @@ class Application:
         except HeliographError as error:
             if started:
                 raise
-            await answer_error(send, error)
+            if scope["path"].startswith(REST_PREFIX):
+                await self._rest.refuse(error, send)
+            else:
+                await answer_error(send, error)
         except Exception:
             if started:
                 raise
             log.exception("%s %s failed", scope["method"], scope["path"])
             await answer_error(send, Internal("The broker failed on this request; its log tells more"))
-
-
-class MethodNotAllowed(InvalidArgument):
-    """The path is known, but not with this HTTP method."""
-
-    http_status_own = 405
 
 
 def _no_handler(scope: Scope, handlers: object) -> HeliographError:
@@ -179,33 +205,13 @@ def _no_handler(scope: Scope, handlers: object) -> HeliographError:
     return NotFound(f"Nothing is served at {scope['path']}")
 
 
-def listen(options: ServeOptions) -> socket.socket:
-    """Take the port, so that a taken one is known before anything is opened or written.
-
-    Raises:
-        OSError: the port is taken, or the address is not this machine's.
-    """
-    family, _, _, _, address = socket.getaddrinfo(
-        options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1024)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
-
-
 async def serve(
     broker: Broker | Callable[[], Broker],
     options: ServeOptions | None = None,
     *,
     on_started: Callable[[Serving], object] | None = None,
     hooks: Hooks | None = None,
+    initial: Initial | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, `Serving.stop` or cancellation; then end the streams, answer what is pending and
     close the broker.
@@ -216,34 +222,41 @@ async def serve(
         options: see `ServeOptions`.
         on_started: called when the server accepts requests.
         hooks: for tests (`server/hooks.py`); None = none.
+        initial: what is to exist before the first request; None = nothing.
 
     Raises:
         OSError: the port cannot be had; nothing has happened then.
         StoreRefused: from opening the broker.
+        Refused: from `initial`.
     """
     options = options or ServeOptions()
     opened: Broker | None = None if callable(broker) else broker
     try:
-        with contextlib.closing(listen(options)) as listener:
+        with contextlib.ExitStack() as listening:
+            listeners = [listening.enter_context(one) for one in listen(options.host, options.port)]
             if callable(broker):
                 opened = await asyncio.to_thread(broker)
             assert opened is not None
-            await _serve_on(listener, opened, options, on_started, hooks)
+            closing = Closing()
+            hosts = Hosts(options.host, options.allowed_hosts)
+            application = Application(opened, closing, LENIENT if options.lenient else STRICT, hooks, hosts)
+            if initial is not None:
+                await initial.establish(opened, application.methods)
+            await _serve_on(listeners, application, closing, options, on_started)
     finally:
         if opened is not None:
             await asyncio.to_thread(opened.close)
 
 
 async def _serve_on(
-    listener: socket.socket,
-    broker: Broker,
+    listeners: Sequence[socket.socket],
+    application: Application,
+    closing: Closing,
     options: ServeOptions,
     on_started: Callable[[Serving], object] | None,
-    hooks: Hooks | None,
 ) -> None:
-    closing = Closing()
     config = Config(
-        bind=(f"fd://{listener.fileno()}",),
+        bind=tuple(f"fd://{listener.fileno()}" for listener in listeners),
         grpc=True,
         access_log=False,
         lifespan="off",
@@ -255,7 +268,7 @@ async def _serve_on(
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()
-    server = Server(Application(broker, closing, LENIENT if options.lenient else STRICT, hooks), config)
+    server = Server(application, config)
     loop = asyncio.get_running_loop()
 
     def begin() -> None:
@@ -270,7 +283,8 @@ async def _serve_on(
         serving = asyncio.ensure_future(server.serve())
         try:
             await server.wait_started()
-            host, port = listener.getsockname()[:2]
+            host, port = listeners[0].getsockname()[:2]
+            application.pushing.start()
             if options.announce:
                 print(f"Server started, listening on {port}", flush=True)
             if on_started is not None:
@@ -279,6 +293,7 @@ async def _serve_on(
         finally:
             begin()
             await asyncio.gather(serving, return_exceptions=True)
+            await application.pushing.close()
 
 
 def _silence_banner() -> None:

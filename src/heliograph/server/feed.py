@@ -82,7 +82,7 @@ class Feed:
         if info is None or info.number != self.info.number:
             self._lose()
             return
-        changed = info.settings != self.info.settings or info.detached != self.info.detached
+        changed = _is_changed(self.info, info)
         self.info = info
         self._signals += 1
         self._may_have = True
@@ -212,6 +212,11 @@ class Feed:
     def close(self) -> None:
         """Nobody is left."""
         self._watch.close()
+
+
+def _is_changed(old: SubscriptionInfo, new: SubscriptionInfo) -> bool:
+    """Whether the subscription was updated or detached. Nearly always the settings are the same object."""
+    return old.detached != new.detached or (old.settings is not new.settings and old.settings != new.settings)
 
 
 class Feeds:

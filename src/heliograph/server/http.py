@@ -23,6 +23,12 @@ class BodyTooLarge(ResourceExhausted):
     http_status_own = 413
 
 
+class MethodNotAllowed(InvalidArgument):
+    """The path is known, but not with this HTTP method."""
+
+    http_status_own = 405
+
+
 class ForeignOrigin(HeliographError):
     """A page of another host sent the request, through the browser of somebody who may reach the broker."""
 
@@ -42,6 +48,29 @@ def check_origin(scope: Scope) -> None:
     _, separator, host = origin.partition(b"://")
     if not separator or host.lower() != headers.get(b"host", b"").lower():
         raise ForeignOrigin(f"Requests of pages of another origin are refused: {origin[:100].decode('latin-1')}")
+
+
+def check_fetch(scope: Scope) -> None:
+    """Refuse a GET that a browser sends on behalf of a page that is not the broker's own: an image is fetched by
+    anyone, without an `Origin`. For the few GET requests that change something.
+
+    Raises:
+        ForeignOrigin: the browser says that it is so.
+    """
+    check_origin(scope)
+    if dict(scope["headers"]).get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        raise ForeignOrigin("Requests of pages of another origin are refused")
+
+
+def check_length(scope: Scope, bytes_max: int = BODY_BYTES_MAX) -> None:
+    """Refuse a body that is announced to be too large before any of it is read.
+
+    Raises:
+        BodyTooLarge.
+    """
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value[:20]) > bytes_max:
+            raise BodyTooLarge(f"The request body is larger than {bytes_max} bytes")
 
 
 async def read_body(receive: Receive, bytes_max: int = BODY_BYTES_MAX) -> bytes:

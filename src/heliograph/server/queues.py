@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError
-from heliograph.server.http import answer, read_body
+from heliograph.server.http import answer, check_length, read_body
 from heliograph.server.peer import attentive
 from heliograph.server.queue_commands import Caller, QueueCommands
 from heliograph.server.queue_envelope import failure, perform
@@ -20,6 +20,7 @@ def queue_routes(commands: QueueCommands) -> list[Route]:
 
     async def command(scope: Scope, receive: Receive, send: Send, _broker: Broker) -> None:
         try:
+            check_length(scope)
             request = await read_body(receive)
         except HeliographError as error:
             await answer(send, failure(error), status=error.http_status)

@@ -10,13 +10,14 @@ from pathlib import Path
 from heliograph.errors import StoreRefused
 from heliograph.store.lock import DirectoryLock
 from heliograph.store.sqlite_file import Connect, check_header, create, sync
+from heliograph.store.upgrade import upgrade
 
 FILE_NAME = "heliograph.db"
 LOCK_NAME = "heliograph.lock"
 
 
 def take(path: Path, connect: Connect, *, make: bool = True) -> DirectoryLock:
-    """Lock the directory of the file `path` and see to it that there is a store.
+    """Lock the directory of the file `path` and see to it that there is a store, of this format.
 
     Args:
         path: the file.
@@ -51,6 +52,7 @@ def take(path: Path, connect: Connect, *, make: bool = True) -> DirectoryLock:
             check_header(path)
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, "its heliograph.db is read-only")
+            upgrade(path, connect)
         elif make:
             create(path, connect)
         else:

@@ -16,7 +16,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One thing that is not as it must be.
 
     Args:
-        where: "file", "journal", "messages", "index", "trims", "pages", "log" or "state".
+        where: "file", "journal", "messages", "index", "trims", "history", "pages", "log" or "state".
         problem: what is wrong, in one line.
         affects: what that means for whom, in one line.
         topic: whose messages; "" = not of one topic.

@@ -60,10 +60,11 @@ class StoreStats(msgspec.Struct, frozen=True):
         format_version: of the file.
         file_bytes, log_bytes: the file, and SQLite's write-ahead log beside it.
         free_bytes: in the file, to be used again or given back.
-        live_bytes: messages that can be read, and the journal: what all the rest is there for.
+        live_bytes: messages that can be read, the journal and the event log: what all the rest is there for.
         message_bytes: of those.
         journal_rows, journal_bytes: what a recovery reads, the checkpoint included.
         checkpoint_bytes: of those, the checkpoint; 0 = there was none yet.
+        event_bytes: the event log, as far as it is older than the checkpoint.
         topics: by number.
         subscriptions: by name; None = not asked for.
     """
@@ -79,6 +80,7 @@ class StoreStats(msgspec.Struct, frozen=True):
     journal_rows: int
     journal_bytes: int
     checkpoint_bytes: int
+    event_bytes: int
     topics: list[TopicStats]
     subscriptions: list[SubscriptionStats] | None
 
@@ -129,6 +131,7 @@ def _stats(taken: Snapshot, progress: Progress, *, subscriptions: bool) -> Store
             topics.append(found)
         progress("counting messages", done, len(numbers))
     message_bytes = sum(topic.bytes for topic in topics)
+    event_bytes = taken.number("SELECT coalesce(sum(length(body)), 0) FROM history") if _has_history(connection) else 0
     log = taken.path.with_name(taken.path.name + "-wal")
     return StoreStats(
         path=str(taken.path),
@@ -137,14 +140,19 @@ def _stats(taken: Snapshot, progress: Progress, *, subscriptions: bool) -> Store
         file_bytes=taken.path.stat().st_size,
         log_bytes=log.stat().st_size if log.exists() else 0,
         free_bytes=taken.number("PRAGMA freelist_count") * taken.number("PRAGMA page_size"),
-        live_bytes=message_bytes + journal_bytes,
+        live_bytes=message_bytes + journal_bytes + event_bytes,
         message_bytes=message_bytes,
         journal_rows=rows,
         journal_bytes=journal_bytes,
         checkpoint_bytes=checkpoint_bytes,
+        event_bytes=event_bytes,
         topics=topics,
         subscriptions=_subscriptions(taken, progress) if subscriptions else None,
     )
+
+
+def _has_history(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'history'").fetchone() is not None
 
 
 _ROWS = "FROM messages WHERE topic_number = ? AND last_sequence >= ?"

@@ -12,6 +12,7 @@ from heliograph.engine.message import Message
 from heliograph.engine.ranges import Run, from_runs, to_runs
 from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import Unavailable
+from heliograph.store.event_memory import EventMemory
 from heliograph.store.protocol import COMMITTED, Commit, Durability
 
 _READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of them at a time
@@ -80,13 +81,15 @@ class MemoryStore:
     Args:
         keep_facts: remember every fact, so that `recover()` gives them and a test can restart a broker on the store,
             also after `close()`. Otherwise `recover()` gives nothing.
+        events_max: how many messages the kept part of the event log tells of, about; 0 = none is kept.
     """
 
-    def __init__(self, *, keep_facts: bool = False) -> None:
+    def __init__(self, *, keep_facts: bool = False, events_max: int = 0) -> None:
         self._lock = threading.Lock()
         self._logs: dict[int, _Log] = {}
         self._facts: list[Fact] | None = [] if keep_facts else None
         self._facts_written = 0
+        self._events = EventMemory(events_max)
         self._closed = False
 
     @property
@@ -134,6 +137,7 @@ class MemoryStore:
             self._facts_written += len(facts)
             if self._facts is not None:
                 self._facts.extend(facts)
+            self._events.append(facts)
             for fact in facts:
                 if type(fact) is MessagesPublished and fact.messages:
                     log = self._logs.get(fact.topic_number)
@@ -190,6 +194,30 @@ class MemoryStore:
             self._check_open()
             log = self._logs.get(topic_number)
             return log.first_from(log.last + 1, published_ns) if log is not None else 1
+
+    def event_bounds(self) -> tuple[int, int]:
+        """See `Store.event_bounds`."""
+        with self._lock:
+            self._check_open()
+            return self._events.first, self._events.last
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        """See `Store.read_events`."""
+        with self._lock:
+            self._check_open()
+            rows = self._events.between(first, last)
+        yield from rows
+
+    def event_offset(self, at_ns: int) -> int:
+        """See `Store.event_offset`."""
+        with self._lock:
+            self._check_open()
+            return self._events.offset(at_ns)
+
+    def forget_events(self, before: int) -> None:
+        """See `Store.forget_events`."""
+        with self._lock:
+            self._events.forget(before)
 
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""

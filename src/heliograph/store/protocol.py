@@ -174,6 +174,30 @@ class Store(Protocol):
         """As `append`, with facts that recreate everything as it is: `recover` begins with them from now on, and what
         was appended before is dropped. They do not count in `facts_written`."""
 
+    def event_bounds(self) -> tuple[int, int]:
+        """(first, last) durable position of the event log; when there is none, `last` is `first` - 1. Positions grow;
+        some are missing. Safe from any thread.
+
+        Raises:
+            Unavailable: the store is closed, or cannot be read.
+        """
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        """What happened, as far as the store still has it: positions in [first, last], each with facts that were
+        appended, in order; of MessagesPublished without the messages. Safe from any thread.
+
+        Raises:
+            Unavailable: the store is closed, or cannot be read.
+            Internal: what was read is damaged.
+        """
+
+    def event_offset(self, at_ns: int) -> int:
+        """The first position of the event log at which something happened at that instant or later; one behind the last
+        if there is none. Safe from any thread. Raises: Unavailable, Internal."""
+
+    def forget_events(self, before: int) -> None:
+        """Positions of the event log below `before` are not needed any more; they go with a later checkpoint."""
+
     def topic_numbers(self) -> set[int]:
         """Topics of which there are messages. Safe from any thread."""
 

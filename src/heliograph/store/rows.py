@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from heliograph.engine.facts import Fact, MessagesPublished
+from heliograph.engine.facts import CheckpointBegun, Fact, MessagesPublished
 from heliograph.engine.message import Message
 from heliograph.engine.ranges import Run
 
@@ -23,6 +23,7 @@ SHARED_BATCH_MESSAGES_MAX = 32  # a larger batch has its own row
 SHARED_BATCH_BYTES_MAX = 64 * 1024  # of payload; a larger batch has its own row
 SHARED_ROW_MESSAGES_MAX = 256  # a shared row takes no more
 
+CHECKPOINT_MARK = CheckpointBegun.__name__.encode()  # among the first bytes of a checkpoint's body, and of no other
 MESSAGE_COLUMNS = "topic_number, first_sequence, last_sequence, newest_publish_time_ns, checksum, body"
 
 _encoder = msgspec.msgpack.Encoder()
@@ -108,7 +109,7 @@ def groups(appends: Sequence[Append], trims: dict[int, Trim]) -> Iterator[Group]
         for fact in append.facts:
             if type(fact) is MessagesPublished and fact.messages:
                 size_bytes += _take_messages(fact, shared, rows)
-                fact = _reference(fact)
+                fact = without_messages(fact)
             facts.append(fact)
         if size_bytes > GROUP_BYTES_MAX:
             yield _group(facts, shared, rows, {})
@@ -136,6 +137,15 @@ def decode_messages(first_sequence: int, last_sequence: int, checksum: int, body
     if len(messages) != last_sequence - first_sequence + 1 or messages[0].sequence != first_sequence:
         raise Damaged("it has other messages than it says")
     return messages
+
+
+def instant_of(facts: Sequence[Fact]) -> int | None:
+    """When the first of these facts happened, of those that tell."""
+    for fact in facts:
+        details = getattr(fact, "details", None)
+        if details is not None:
+            return int(details.at_ns)
+    return None
 
 
 def trim_checksum(topic_number: int, up_to: int) -> int:
@@ -185,9 +195,11 @@ def message_row(topic_number: int, messages: list[Message]) -> MessageRow:
     return MessageRow(topic_number, messages[0].sequence, messages[-1].sequence, newest, zlib.crc32(body), body)
 
 
-def _reference(fact: MessagesPublished) -> MessagesPublished:
+def without_messages(fact: MessagesPublished) -> MessagesPublished:
+    """The fact, which has messages, as the journal has it."""
     messages = fact.messages
-    return MessagesPublished(fact.topic, fact.topic_number, [], messages[0].sequence, messages[-1].sequence)
+    first, last = messages[0].sequence, messages[-1].sequence
+    return msgspec.structs.replace(fact, messages=[], first_sequence=first, last_sequence=last)
 
 
 def _group(

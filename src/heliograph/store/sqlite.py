@@ -15,6 +15,7 @@ from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import StoreRefused
 from heliograph.store.directory import FILE_NAME, damaged, take
 from heliograph.store.group_commit import RETRY_SECONDS, TRIM_DELAY_SECONDS, GroupCommit
+from heliograph.store.history import HistoryKeeper, event_bounds, event_offset, read_events
 from heliograph.store.lock import DirectoryLock
 from heliograph.store.protocol import COMMITTED, Commit, Durability
 from heliograph.store.rows import Trim
@@ -51,6 +52,7 @@ class SqliteStore:
         durability: what a commit survives; with "none" a killed process, but a power cut may damage the file.
         connect: `sqlite3.connect`, or what a test puts in its place.
         lock: of the directory, from `directory.take`, when the caller has and keeps it.
+        events_bytes_max: how much of the event log is kept beyond the last checkpoint, about; 0 = nothing.
         retry_seconds: pause after a failed commit, and the longest one that it grows to.
         trim_delay_seconds: how long a trim waits for facts to be written with.
 
@@ -66,6 +68,7 @@ class SqliteStore:
         durability: Durability = "full",
         connect: Connect = sqlite3.connect,
         lock: DirectoryLock | None = None,
+        events_bytes_max: int = 0,
         retry_seconds: tuple[float, float] = RETRY_SECONDS,
         trim_delay_seconds: float = TRIM_DELAY_SECONDS,
     ) -> None:
@@ -78,7 +81,8 @@ class SqliteStore:
         # is something to do
         self._begins, self._trims, gives_back, size = self._check()
         self._readers = Readers(self.path, connect)
-        self._writer = Writer(self.path, connect, synchronous)
+        self._history = HistoryKeeper(events_bytes_max)
+        self._writer = Writer(self.path, connect, synchronous, self._history)
         self._writing = GroupCommit(
             self._writer.write,
             self._release,
@@ -149,6 +153,22 @@ class SqliteStore:
         """See `Store.checkpoint`."""
         self._checkpoint = self._writing.append(facts, replaces=True)
         return self._checkpoint
+
+    def event_bounds(self) -> tuple[int, int]:
+        """See `Store.event_bounds`."""
+        return event_bounds(self._readers)
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        """See `Store.read_events`."""
+        return read_events(self._readers, first, last)
+
+    def event_offset(self, at_ns: int) -> int:
+        """See `Store.event_offset`."""
+        return event_offset(self._readers, at_ns)
+
+    def forget_events(self, before: int) -> None:
+        """See `Store.forget_events`."""
+        self._history.forget_before = before
 
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""

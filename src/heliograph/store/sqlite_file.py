@@ -4,6 +4,7 @@
 journal   one row for each group of facts that was committed together. Positions are consecutive, so a missing
           row is noticed. The first is 1, or a checkpoint, which has taken the place of those before it
 messages  the messages that the journal's MessagesPublished facts refer to; see `rows.py`
+history   rows that a checkpoint has taken the place of, kept as an event log; see `history.py`
 trims     for each topic the sequence below which messages are gone, save those that somebody still holds
 ========  =====================================================================================================
 """
@@ -15,6 +16,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from heliograph.errors import StoreRefused
 from heliograph.store.rows import Group, JournalRow, Trim
@@ -23,8 +25,8 @@ from heliograph.store.trimming import TRIMMED_ROWS_MAX, insert_messages, trim_ro
 Connect = Callable[..., sqlite3.Connection]
 
 APPLICATION_ID = 0x48656C69  # "Heli", at byte 68 of the file
-# Raise it with every released change of the schema, of a fact or of the message: an older broker would not see what it
-# does not know, and must refuse the file.
+# Raise it with every released change of the schema, of a fact or of the message, and add a step to `upgrade.py`: an
+# older broker would not see what it does not know, and must refuse the file.
 FORMAT_VERSION = 1
 
 PAGE_BYTES = 4096
@@ -61,6 +63,14 @@ CREATE TABLE trims (
 );
 """
 
+_HISTORY = """
+CREATE TABLE IF NOT EXISTS history (
+    position INTEGER PRIMARY KEY,
+    checksum INTEGER NOT NULL,
+    body BLOB NOT NULL
+)
+"""
+
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
 
@@ -81,6 +91,12 @@ def check_header(path: Path) -> None:
         raise StoreRefused(
             f"{path} was cut short, and was left as it is: restore it from a backup, or choose another data directory"
         )
+
+
+def format_version(path: Path) -> int:
+    """What the header of a store's file says, which may be behind its log. Raises: OSError."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(_HEADER_BYTES)[60:64], "big")
 
 
 def not_ours(path: Path) -> StoreRefused:
@@ -112,7 +128,7 @@ def create(path: Path, connect: Connect) -> None:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that a file can give space back later
             connection.executescript(
-                f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
+                f"BEGIN; {_SCHEMA} {_HISTORY}; PRAGMA application_id = {APPLICATION_ID}; "
                 f"PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
             )
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -166,7 +182,7 @@ def open_reader(path: Path, connect: Connect, *, alone: bool = False) -> sqlite3
         alone: nobody writes meanwhile, so that no file needs to be made beside it for those who read.
 
     Raises:
-        StoreRefused: the file is newer than this program.
+        StoreRefused: the file is newer than this program, or older and not upgraded yet.
         sqlite3.Error: it cannot be opened.
     """
     whole = alone and not has_log(path)
@@ -179,11 +195,24 @@ def open_reader(path: Path, connect: Connect, *, alone: bool = False) -> sqlite3
     )
     connection.text_factory = bytes  # there is no text; a damaged row must not become an error text that quotes it
     try:
-        _check_version(path, connection.execute("PRAGMA user_version").fetchone()[0])
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        _check_version(path, version)
+        if version < FORMAT_VERSION:
+            raise StoreRefused(
+                f"{path} has the older format {version}: start `heliograph serve` on it once, which upgrades it and "
+                "keeps a copy as it was"
+            )
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+class History(Protocol):
+    """What keeps rows that the journal is done with."""
+
+    def take_over(self, connection: sqlite3.Connection, position: int) -> None:
+        """Within a transaction: the journal's rows up to `position` are about to go."""
 
 
 class Writer:
@@ -193,12 +222,14 @@ class Writer:
         path: the file, which exists.
         connect: `sqlite3.connect`, or what a test puts in its place.
         synchronous: SQLite's setting: "FULL", "NORMAL" or "OFF".
+        history: takes over what checkpoints replace.
     """
 
-    def __init__(self, path: Path, connect: Connect, synchronous: str) -> None:
+    def __init__(self, path: Path, connect: Connect, synchronous: str, history: History) -> None:
         self._path = path
         self._connect = connect
         self._synchronous = synchronous
+        self._history = history
         self._connection: sqlite3.Connection | None = None
         self._position = -1  # of the last journal row that is known to be durable; -1 = not known yet
 
@@ -248,6 +279,7 @@ class Writer:
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise sqlite3.OperationalError("another program is using the file")
+            connection.execute(_HISTORY)
             if self._position < 0:
                 self._position = connection.execute("SELECT coalesce(max(position), 0) FROM journal").fetchone()[0]
         except BaseException:
@@ -271,6 +303,7 @@ class Writer:
         if group.journal is not None:
             connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (self._position + 1, *group.journal))
             if group.replaces:
+                self._history.take_over(connection, self._position)
                 connection.execute("DELETE FROM journal WHERE position <= ?", (self._position,))
         unfinished = trim_rows(connection, group.trims, TRIMMED_ROWS_MAX) if group.trims else {}
         gave_back = _give_back(connection) if group.trims or group.replaces else 0

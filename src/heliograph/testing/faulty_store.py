@@ -146,6 +146,25 @@ class FaultyStore:
         self._check_readable()
         return self.inner.log_offset(topic_number, published_ns)
 
+    def event_bounds(self) -> tuple[int, int]:
+        """See `Store.event_bounds`."""
+        self._check_readable()
+        return self.inner.event_bounds()
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        """See `Store.read_events`."""
+        self._check_readable()
+        return self.inner.read_events(first, last)
+
+    def event_offset(self, at_ns: int) -> int:
+        """See `Store.event_offset`."""
+        self._check_readable()
+        return self.inner.event_offset(at_ns)
+
+    def forget_events(self, before: int) -> None:
+        """See `Store.forget_events`."""
+        self.inner.forget_events(before)
+
     def topic_numbers(self) -> set[int]:
         """See `Store.topic_numbers`."""
         self._check_readable()

@@ -39,16 +39,25 @@ SCHEMA = pa.schema(
 truth, in nanoseconds since the epoch, so that an archived message can be published again as it was. `priority` is null
 where the publisher named none."""
 
+CLAIM_SCHEMA = pa.schema([*SCHEMA, ("delivery_attempt", pa.int32()), ("claim", pa.int64())])
+"""Every column of what is claimed of a subscription: those of its topic's log, which delivery it is (from 1), and the
+number of the claim."""
+
 _SEQUENCE_DIGITS = len(str(SEQUENCES_PER_TOPIC - 1))
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The schema with these columns, in this order.
+def chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """Of a schema these columns, in this order.
 
     Raises:
         KeyError: there is no such column.
     """
-    return pa.schema([SCHEMA.field(column) for column in columns])
+    return pa.schema([schema.field(column) for column in columns])
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """`chosen` from `SCHEMA`."""
+    return chosen(SCHEMA, columns)
 
 
 def record_batch(topic: str, topic_number: int, messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
@@ -60,7 +69,21 @@ def record_batch(topic: str, topic_number: int, messages: Sequence[Message], sch
         messages: in the order of the log.
         schema: from `schema_of`.
     """
-    columns = _Columns(topic, topic_number, messages)
+    return _record_batch(_Columns(topic, topic_number, messages), schema)
+
+
+def claim_record_batch(
+    topic: str, topic_number: int, claim: int, deliveries: Sequence[tuple[Message, int]], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Messages of one claim, each with its attempt, as a record batch with columns of `CLAIM_SCHEMA`; for the rest see
+    `record_batch`."""
+    columns = _Columns(topic, topic_number, [message for message, _ in deliveries])
+    columns.claim_number = claim
+    columns.attempts = [attempt for _, attempt in deliveries]
+    return _record_batch(columns, schema)
+
+
+def _record_batch(columns: _Columns, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_BUILDERS[name](columns) for name in schema.names], schema=schema)
 
 
@@ -72,6 +95,8 @@ class _Columns:
         self._topic = topic
         self._topic_number = topic_number
         self._messages = messages
+        self.claim_number = 0
+        self.attempts: Sequence[int] = ()
 
     def _plain(self, field: str) -> pa.Array:
         return _int64(map(attrgetter(field), self._messages))
@@ -131,13 +156,19 @@ class _Columns:
             return pa.nulls(len(extras), pa.int32())
         return pa.array([None if each is None else each.priority for each in extras], pa.int32())
 
+    def delivery_attempt(self) -> pa.Array:
+        return pa.array(self.attempts, pa.int32())
+
+    def claim(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self.claim_number, pa.int64()), len(self._messages))
+
 
 def _int64(values: Iterable[int]) -> pa.Array:
     numbers = array("q", values)
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-_BUILDERS: dict[str, Callable[[_Columns], pa.Array]] = {name: getattr(_Columns, name) for name in SCHEMA.names}
+_BUILDERS: dict[str, Callable[[_Columns], pa.Array]] = {name: getattr(_Columns, name) for name in CLAIM_SCHEMA.names}
 
 
 def stream_start(schema: pa.Schema) -> bytes:

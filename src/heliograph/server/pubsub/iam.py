@@ -7,25 +7,20 @@ import secrets
 from collections.abc import Collection
 from typing import Any
 
-from google.iam.v1 import iam_policy_pb2, policy_pb2
+from google.iam.v1 import iam_policy_pb2
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import InvalidArgument, NotFound
 from heliograph.server.call import Call
 from heliograph.server.grpc.status import ABORTED, RpcError
-from heliograph.server.pubsub import names
+from heliograph.server.pubsub import names, policies
+from heliograph.server.pubsub.policies import Policy
 from heliograph.server.pubsub.profile import STRICT, Profile
+from heliograph.server.pubsub.schema_store import SchemaStore
 from heliograph.server.pubsub.texts import missing
-
-COLLECTION = "iam"
-"""Of the broker's documents: a serialized `google.iam.v1.Policy` by the name of its resource."""
-
-UNSET_ETAG = b"\x00\x20\x01"
-"""Of a policy that was never set; "ACAB" in JSON."""
 
 VERSIONS = (0, 1, 3)
 
-Policy: Any = policy_pb2.Policy
 SetIamPolicyRequest: Any = iam_policy_pb2.SetIamPolicyRequest
 GetIamPolicyRequest: Any = iam_policy_pb2.GetIamPolicyRequest
 TestIamPermissionsRequest: Any = iam_policy_pb2.TestIamPermissionsRequest
@@ -37,17 +32,19 @@ class IamPolicy:
 
     Args:
         broker: keeps the policies.
+        schemas: knows which schemas there are.
         profile: how strictly.
     """
 
-    def __init__(self, broker: Broker, profile: Profile = STRICT) -> None:
+    def __init__(self, broker: Broker, schemas: SchemaStore, profile: Profile = STRICT) -> None:
         self._broker = broker
+        self._schemas = schemas
         self._profile = profile
 
     async def set_iam_policy(self, request: Any, _call: Call) -> bytes:
         """SetIamPolicy: kept, with a new etag; one that was read before another's change is refused."""
         self._check_exists(request.resource)
-        current, wanted = self._current(request.resource), Policy()
+        current, wanted = policies.current(self._broker, request.resource), Policy()
         wanted.CopyFrom(request.policy)
         if wanted.etag and wanted.etag != current.etag:
             raise RpcError(
@@ -58,14 +55,12 @@ class IamPolicy:
         if request.update_mask.paths:
             _keep_unmasked(wanted, current, request.update_mask.paths)
         wanted.etag = secrets.token_bytes(8)
-        kept: bytes = wanted.SerializeToString(deterministic=True)
-        await self._broker.put_document(COLLECTION, request.resource, kept)
-        return kept
+        return await policies.keep(self._broker, request.resource, wanted)
 
     async def get_iam_policy(self, request: Any, _call: Call) -> bytes:
         """GetIamPolicy: an empty one where none was set."""
         self._check_exists(request.resource)
-        policy: bytes = self._current(request.resource).SerializeToString(deterministic=True)
+        policy: bytes = policies.current(self._broker, request.resource).SerializeToString(deterministic=True)
         return policy
 
     async def granted_permissions(self, request: Any, _call: Call) -> bytes:
@@ -80,10 +75,6 @@ class IamPolicy:
         response: bytes = TestIamPermissionsResponse(permissions=request.permissions).SerializeToString()
         return response
 
-    def _current(self, resource: str) -> Any:
-        kept = self._broker.get_document(COLLECTION, resource)
-        return Policy(etag=UNSET_ETAG) if kept is None else Policy.FromString(kept)
-
     def _check_exists(self, resource: str) -> None:
         """Raises: InvalidArgument, NotFound."""
         collection = names.collection(resource)
@@ -92,9 +83,11 @@ class IamPolicy:
             self._broker.get_topic(resource)
         elif collection == "subscriptions":
             self._broker.get_subscription(resource)
+        elif collection == "snapshots":
+            self._broker.get_snapshot(resource)
         elif collection != "schemas":
             raise names.invalid(resource)
-        elif self._broker.get_document("schemas", resource) is None:
+        elif not self._schemas.exists(resource):
             raise missing(resource)
 
 
@@ -103,8 +96,3 @@ def _keep_unmasked(wanted: Any, current: Any, paths: Collection[str]) -> None:
         if field not in paths:
             wanted.ClearField(field)
             wanted.MergeFrom(Policy(**{field: getattr(current, field)}))
-
-
-async def forget(broker: Broker, resource: str) -> None:
-    """The resource is gone, and its policy with it; a new one of its name begins without."""
-    await broker.delete_document(COLLECTION, resource)

@@ -7,6 +7,7 @@ of either.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from heliograph.broker.protocol import Broker
@@ -15,11 +16,13 @@ from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import Bidi, Method, Unary
 from heliograph.server.pubsub import iam, proto
 from heliograph.server.pubsub.iam import IamPolicy
+from heliograph.server.pubsub.policies import Policy
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import Publisher
 from heliograph.server.pubsub.schema_checks import SchemaChecks
 from heliograph.server.pubsub.schema_store import SchemaStore
 from heliograph.server.pubsub.schemas import Schemas
+from heliograph.server.pubsub.snapshots import Snapshots
 from heliograph.server.pubsub.streaming_pull import StreamingPull
 from heliograph.server.pubsub.subscriber import Subscriber
 from heliograph.wire.pubsub import DeliveryEncoder
@@ -30,7 +33,14 @@ SCHEMA_SERVICE = "google.pubsub.v1.SchemaService"
 IAM_POLICY = "google.iam.v1.IAMPolicy"
 
 
-def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Profile = STRICT) -> dict[str, Method]:
+def pubsub_methods(
+    broker: Broker,
+    feeds: Feeds,
+    closing: Closing,
+    profile: Profile = STRICT,
+    *,
+    subscription_changed: Callable[[str], object] = str,
+) -> dict[str, Method]:
     """All methods by full name, as in a gRPC path: ``/google.pubsub.v1.Publisher/Publish``.
 
     Args:
@@ -38,21 +48,24 @@ def pubsub_methods(broker: Broker, feeds: Feeds, closing: Closing, profile: Prof
         feeds: who waits on which subscription.
         closing: ends whatever waits.
         profile: how strictly.
+        subscription_changed: told the name of each subscription that was created or updated.
     """
     encoder = DeliveryEncoder()
+    snapshots = Snapshots(broker, profile)
     schemas = SchemaStore(broker)
     checks = SchemaChecks(broker, schemas, profile)
     services: dict[str, dict[str, Method]] = {
-        PUBLISHER: _publisher_methods(Publisher(broker, checks, profile)),
-        SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile))
+        PUBLISHER: _publisher_methods(Publisher(broker, checks, profile), snapshots),
+        SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile, subscription_changed))
+        | _snapshot_methods(snapshots)
         | _streaming_methods(StreamingPull(broker, feeds, encoder, closing, profile)),
         SCHEMA_SERVICE: _schema_methods(Schemas(schemas, checks, profile)),
-        IAM_POLICY: _iam_methods(IamPolicy(broker, profile)),
+        IAM_POLICY: _iam_methods(IamPolicy(broker, schemas, profile)),
     }
     return {f"/{service}/{name}": method for service, methods in services.items() for name, method in methods.items()}
 
 
-def _publisher_methods(publisher: Publisher) -> dict[str, Method]:
+def _publisher_methods(publisher: Publisher, snapshots: Snapshots) -> dict[str, Method]:
     return {
         "CreateTopic": Unary(proto.Topic, proto.Topic, publisher.create_topic),
         "UpdateTopic": Unary(proto.UpdateTopicRequest, proto.Topic, publisher.update_topic),
@@ -62,6 +75,9 @@ def _publisher_methods(publisher: Publisher) -> dict[str, Method]:
             proto.ListTopicSubscriptionsRequest,
             proto.ListTopicSubscriptionsResponse,
             publisher.list_topic_subscriptions,
+        ),
+        "ListTopicSnapshots": Unary(
+            proto.ListTopicSnapshotsRequest, proto.ListTopicSnapshotsResponse, snapshots.list_topic_snapshots
         ),
         "DeleteTopic": Unary(proto.DeleteTopicRequest, proto.Empty, publisher.delete_topic),
         "DetachSubscription": Unary(
@@ -108,11 +124,22 @@ def _schema_methods(schemas: Schemas) -> dict[str, Method]:
 
 def _iam_methods(policies: IamPolicy) -> dict[str, Method]:
     return {
-        "SetIamPolicy": Unary(iam.SetIamPolicyRequest, iam.Policy, policies.set_iam_policy),
-        "GetIamPolicy": Unary(iam.GetIamPolicyRequest, iam.Policy, policies.get_iam_policy),
+        "SetIamPolicy": Unary(iam.SetIamPolicyRequest, Policy, policies.set_iam_policy),
+        "GetIamPolicy": Unary(iam.GetIamPolicyRequest, Policy, policies.get_iam_policy),
         "TestIamPermissions": Unary(
             iam.TestIamPermissionsRequest, iam.TestIamPermissionsResponse, policies.granted_permissions
         ),
+    }
+
+
+def _snapshot_methods(snapshots: Snapshots) -> dict[str, Method]:
+    return {
+        "CreateSnapshot": Unary(proto.CreateSnapshotRequest, proto.Snapshot, snapshots.create_snapshot),
+        "GetSnapshot": Unary(proto.GetSnapshotRequest, proto.Snapshot, snapshots.get_snapshot),
+        "ListSnapshots": Unary(proto.ListSnapshotsRequest, proto.ListSnapshotsResponse, snapshots.list_snapshots),
+        "UpdateSnapshot": Unary(proto.UpdateSnapshotRequest, proto.Snapshot, snapshots.update_snapshot),
+        "DeleteSnapshot": Unary(proto.DeleteSnapshotRequest, proto.Empty, snapshots.delete_snapshot),
+        "Seek": Unary(proto.SeekRequest, proto.SeekResponse, snapshots.seek),
     }
 
 

@@ -67,6 +67,11 @@ def collection(name: str) -> str:
     return parts[2] if len(parts) == 4 else ""
 
 
+def project(name: str) -> str:
+    """`projects/{project}` of a full name."""
+    return "/".join(name.split("/")[:2])
+
+
 def leaf(name: str) -> str:
     """The last part of a name, which is how errors call a resource (1.2.5)."""
     return name.rpartition("/")[2]

@@ -19,11 +19,17 @@ class Profile:
         lenient_names: an id is anything without a slash, and a project too (1.2.1).
         ack_deadline_seconds: bounds of a subscription's and a stream's deadline, both included (1.5.2, 1.7.1).
         mixed_ordering_keys: the messages of one publish may have several (1.4.6).
+        topics_max, subscriptions_max, snapshots_max: of a project (1.18).
+        topic_subscriptions_max: of a topic.
     """
 
     lenient_names: bool = False
     ack_deadline_seconds: tuple[int, int] = limits.ACK_DEADLINE_SECONDS
     mixed_ordering_keys: bool = False
+    topics_max: int = limits.TOPICS_MAX
+    subscriptions_max: int = limits.SUBSCRIPTIONS_MAX
+    snapshots_max: int = limits.SNAPSHOTS_MAX
+    topic_subscriptions_max: int = limits.TOPIC_SUBSCRIPTIONS_MAX
 
     def check_new_name(self, name: str, collection: str) -> None:
         """See `names.check_new`."""

@@ -10,7 +10,7 @@ from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Draft
 from heliograph.errors import AlreadyExists, InvalidArgument
 from heliograph.server.call import Call
-from heliograph.server.pubsub import iam, masks, proto, topics
+from heliograph.server.pubsub import masks, names, policies, proto, topics
 from heliograph.server.pubsub.limits import (
     PUBLISH_MESSAGES_MAX,
     PUBLISH_PAYLOAD_BYTES_MAX,
@@ -20,6 +20,7 @@ from heliograph.server.pubsub.limits import (
 )
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
+from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.schema_checks import SchemaChecks
 from heliograph.server.pubsub.texts import exists
 from heliograph.wire.pubsub import draft, publish_response
@@ -38,6 +39,8 @@ class Publisher:
         self._broker = broker
         self._schemas = schemas
         self._profile = profile
+        topics_of = in_project(lambda: [info.name for info in broker.list_topics()], "topics")
+        self._topics = Quota("topics", profile.topics_max, topics_of)
 
     async def create_topic(self, request: Any, _call: Call) -> bytes:
         """CreateTopic: the topic as stored; a second time AlreadyExists, even with the same fields (1.3.1)."""
@@ -45,7 +48,8 @@ class Publisher:
         settings = topics.settings(request)
         self._schemas.check_topic(request)
         try:
-            info = await self._broker.create_topic(request.name, settings)
+            with self._topics.room(names.project(request.name)):
+                info = await self._broker.create_topic(request.name, settings)
         except AlreadyExists:
             raise exists(request.name) from None
         self._schemas.note(info)
@@ -89,8 +93,10 @@ class Publisher:
     async def delete_topic(self, request: Any, _call: Call) -> bytes:
         """DeleteTopic: its subscriptions stay and keep their backlog (1.3.5)."""
         self._profile.check_name(request.topic, "topics")
-        await self._broker.delete_topic(request.topic)
-        await iam.forget(self._broker, request.topic)
+        reply = self._broker.delete_topic(request.topic)
+        self._schemas.forget(request.topic)  # before anybody can have made another of its name
+        await reply
+        await policies.forget(self._broker, request.topic)
         return b""
 
     async def detach_subscription(self, request: Any, _call: Call) -> bytes:
@@ -118,7 +124,7 @@ class Publisher:
         if not self._profile.mixed_ordering_keys and len(drafts) > 1 and len({one.ordering_key for one in drafts}) > 1:
             raise InvalidArgument("All messages in a publish request must have the same ordering key.")
         if self._schemas.may_have(topic):
-            drafts = self._schemas.checked(topic, drafts)
+            drafts = await self._schemas.checked(topic, drafts)
         return publish_response(await self._broker.publish(topic, drafts))
 
 

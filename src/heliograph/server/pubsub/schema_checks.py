@@ -5,6 +5,7 @@ A topic without one costs a look into a set for each publish.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +22,13 @@ from heliograph.server.pubsub.profile import Profile
 from heliograph.server.pubsub.schema_resources import DELETED_SCHEMA, encoding
 from heliograph.server.pubsub.schema_store import Revision, SchemaStore, StoredSchema
 from heliograph.server.pubsub.texts import ERROR_INFO_URL
-from heliograph.wire.schemas.schema import Encoding, SchemaType
+from heliograph.wire.schemas.schema import Encoding, Schema, SchemaType
 
 REASON_CHARACTERS_MAX = 500
+
+INLINE_BYTES_MAX = 256 * 1024
+"""What is checked on the event loop; more would hold up everyone else for more than some tens of milliseconds, and is
+checked in a thread."""
 
 _SHORT_TYPES = {SchemaType.AVRO.value: "AVRO", SchemaType.PROTOCOL_BUFFER.value: "PROTO"}
 
@@ -59,11 +64,17 @@ class SchemaChecks:
 
     def note(self, info: TopicInfo) -> None:
         """A topic was created or changed."""
-        if self._topics is not None and _use(info.settings) is not None:
+        if self._topics is not None and _use(info) is not None:
             self._topics.add(info.name)
 
+    def forget(self, topic: str) -> None:
+        """A topic was deleted."""
+        self._uses.pop(topic, None)
+        if self._topics is not None:
+            self._topics.discard(topic)
+
     def _look_at_all(self) -> set[str]:
-        topics = {info.name for info in self._broker.list_topics() if _use(info.settings) is not None}
+        topics = {info.name for info in self._broker.list_topics() if _use(info) is not None}
         self._topics = topics
         return topics
 
@@ -88,7 +99,7 @@ class SchemaChecks:
         if settings.first_revision_id and first.created_ns > last.created_ns:
             raise InvalidArgument("The first revision of schema_settings must not be newer than the last one.")
 
-    def checked(self, topic: str, drafts: Sequence[Draft]) -> Sequence[Draft]:
+    async def checked(self, topic: str, drafts: Sequence[Draft]) -> Sequence[Draft]:
         """The same messages with the attributes that tell their schema (1.4.9).
 
         Args:
@@ -107,17 +118,21 @@ class SchemaChecks:
             raise InvalidArgument("Invalid data in message: The schema of the topic was deleted.")
         stored = self._store.get(use.schema)
         revisions = stored.between(use.first_revision_id, use.last_revision_id)
-        return [self._with_schema(use, stored, revisions, draft) for draft in drafts]
+        understood = [(revision, self._store.understood(use.schema, stored, revision)) for revision in revisions]
+        if sum([len(draft.data) for draft in drafts]) > INLINE_BYTES_MAX:
+            return await asyncio.to_thread(_with_schema, use, stored.schema_type, understood, drafts)
+        return _with_schema(use, stored.schema_type, understood, drafts)
 
-    async def detach(self, schema: str) -> None:
-        """The schema is about to be deleted: its topics show `_deleted-schema_` (1.2.4) and accept nothing more."""
+    def detach(self, schema: str) -> None:
+        """The schema is about to be deleted: its topics show `_deleted-schema_` (1.2.4) and accept nothing more. It is
+        durable with whatever comes next."""
         for info in self._broker.list_topics():
             use = self._use_of(info)
             if use is not None and use.schema == schema:
                 topic = proto.Topic.FromString(info.settings.resource)
                 topic.schema_settings.schema = DELETED_SCHEMA
                 resource = topic.SerializeToString(deterministic=True)
-                await self._broker.update_topic(info.name, msgspec.structs.replace(info.settings, resource=resource))
+                self._broker.update_topic(info.name, msgspec.structs.replace(info.settings, resource=resource))
 
     def check_message(self, name: str, stored: StoredSchema, revision: Revision, data: bytes, how: Encoding) -> None:
         """Whether `data` follow one revision.
@@ -130,34 +145,44 @@ class SchemaChecks:
         except SchemaViolation as error:
             raise violation(name, stored.schema_type, revision, how, error) from None
 
-    def _with_schema(self, use: _Use, stored: StoredSchema, revisions: Sequence[Revision], draft: Draft) -> Draft:
-        failure: RpcError | None = None
-        for revision in revisions:
-            try:
-                self.check_message(use.schema, stored, revision, draft.data, use.encoding)
-            except RpcError as error:
-                failure = error
-                continue
-            attributes = {
-                "googclient_schemaencoding": use.encoding.value,
-                "googclient_schemarevisionid": revision.revision_id,
-                "googclient_schemaname": use.schema,
-            }
-            return msgspec.structs.replace(draft, service_attributes=attributes)
-        raise failure or InvalidArgument("Invalid data in message: The topic allows no revision of its schema.")
-
     def _use_of(self, info: TopicInfo) -> _Use | None:
         known = self._uses.get(info.name)
         if known is not None and known[0] is info.settings:
             return known[1]
-        use = _use(info.settings)
+        use = _use(info)
         if use is None:
-            if self._topics is not None:
-                self._topics.discard(info.name)
-            self._uses.pop(info.name, None)
+            self.forget(info.name)
         else:
             self._uses[info.name] = info.settings, use
         return use
+
+
+def _with_schema(
+    use: _Use, schema_type: str, revisions: Sequence[tuple[Revision, Schema]], drafts: Sequence[Draft]
+) -> list[Draft]:
+    checked = []
+    for draft in drafts:
+        revision = _matching(use, schema_type, revisions, draft.data)
+        attributes = {
+            "googclient_schemaencoding": use.encoding.value,
+            "googclient_schemarevisionid": revision.revision_id,
+            "googclient_schemaname": use.schema,
+        }
+        checked.append(msgspec.structs.replace(draft, service_attributes=attributes))
+    return checked
+
+
+def _matching(use: _Use, schema_type: str, revisions: Sequence[tuple[Revision, Schema]], data: bytes) -> Revision:
+    """The first revision that `data` follow."""
+    failure: RpcError | None = None
+    for revision, schema in revisions:
+        try:
+            schema.check(data, use.encoding)
+        except SchemaViolation as error:
+            failure = violation(use.schema, schema_type, revision, use.encoding, error)
+        else:
+            return revision
+    raise failure or InvalidArgument("Invalid data in message: The topic allows no revision of its schema.")
 
 
 def violation(
@@ -181,10 +206,10 @@ def violation(
     )
 
 
-def _use(settings: TopicSettings) -> _Use | None:
-    if not settings.resource:
+def _use(info: TopicInfo) -> _Use | None:
+    if not info.name.startswith("projects/") or not info.settings.resource:  # the resource of others is their own
         return None
-    topic = proto.Topic.FromString(settings.resource)
+    topic = proto.Topic.FromString(info.settings.resource)
     if not topic.HasField("schema_settings"):
         return None
     own = topic.schema_settings

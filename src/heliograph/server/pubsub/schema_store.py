@@ -11,6 +11,7 @@ import msgspec
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import FailedPrecondition, ResourceExhausted, SchemaNotFound
+from heliograph.server.pubsub import policies
 from heliograph.wire.schemas.schema import Schema, SchemaType, read_schema
 
 COLLECTION = "schemas"
@@ -144,11 +145,12 @@ class SchemaStore:
         await self._broker.put_document(COLLECTION, name, msgspec.msgpack.encode(stored))
 
     async def delete(self, name: str) -> None:
-        """Forget a schema; returns when that is durable."""
+        """Forget a schema, and who may do what with it; returns when that is durable."""
         self._decoded.pop(name, None)
         for key in [key for key in self._read if key[0] == name]:
             del self._read[key]
         await self._broker.delete_document(COLLECTION, name)
+        await policies.forget(self._broker, name)
 
     def new_revision_id(self, stored: StoredSchema | None) -> str:
         """One that no revision of the schema has or had."""

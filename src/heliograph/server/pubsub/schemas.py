@@ -109,7 +109,8 @@ class Schemas:
         name, _ = split_name(request.name, self._profile, revision=False)
         if not self._store.exists(name):
             raise SchemaNotFound(name)
-        await self._checks.detach(name)
+        # nothing is awaited in between, so no other topic can begin to use it meanwhile
+        self._checks.detach(name)
         await self._store.delete(name)
         return b""
 

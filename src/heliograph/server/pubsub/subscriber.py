@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heliograph.broker.protocol import Broker, SubscriptionInfo
@@ -14,7 +14,7 @@ from heliograph.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from heliograph.server.call import Call
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
-from heliograph.server.pubsub import iam, masks, names, proto, subscriptions
+from heliograph.server.pubsub import masks, names, policies, proto, subscriptions
 from heliograph.server.pubsub.limits import (
     ACKNOWLEDGE_REQUEST_BYTES_MAX,
     PULL_BYTES,
@@ -27,6 +27,7 @@ from heliograph.server.pubsub.limits import (
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.publisher import serialized
+from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.texts import exists, stale_ack_ids
 from heliograph.server.taking import give_back, take_or_wait
 from heliograph.server.waiting import Wait
@@ -45,16 +46,29 @@ class Subscriber:
         encoder: of deliveries.
         closing: ends the waiting.
         profile: how strictly.
+        changed: told the name of each subscription that was created or updated: it may be pushed now, or no more.
     """
 
     def __init__(
-        self, broker: Broker, feeds: Feeds, encoder: DeliveryEncoder, closing: Closing, profile: Profile = STRICT
+        self,
+        broker: Broker,
+        feeds: Feeds,
+        encoder: DeliveryEncoder,
+        closing: Closing,
+        profile: Profile = STRICT,
+        changed: Callable[[str], object] = str,
     ) -> None:
         self._broker = broker
+        self._changed = changed
         self._profile = profile
         self._feeds = feeds
         self._encoder = encoder
         self._closing = closing
+        all_of = in_project(lambda: [info.name for info in broker.list_subscriptions()], "subscriptions")
+        self._of_project = Quota("subscriptions", profile.subscriptions_max, all_of)
+        self._of_topic = Quota(
+            "subscriptions", profile.topic_subscriptions_max, lambda topic: len(broker.list_subscriptions(topic))
+        )
 
     # ── the resource ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -67,9 +81,11 @@ class Subscriber:
         settings = subscriptions.settings(request, self._profile)
         self._check_dead_letter_topic(settings)
         try:
-            info = await self._broker.create_subscription(request.name, request.topic, settings)
+            with self._of_project.room(names.project(request.name)), self._of_topic.room(request.topic):
+                info = await self._broker.create_subscription(request.name, request.topic, settings)
         except AlreadyExists:
             raise exists(request.name) from None
+        self._changed(info.name)
         return serialized(self._resource(info))
 
     async def get_subscription(self, request: Any, _call: Call) -> bytes:
@@ -90,7 +106,7 @@ class Subscriber:
         """DeleteSubscription: backlog and leases go, open streams end (1.5.14)."""
         self._profile.check_name(request.subscription, "subscriptions")
         await self._broker.delete_subscription(request.subscription)
-        await iam.forget(self._broker, request.subscription)
+        await policies.forget(self._broker, request.subscription)
         return b""
 
     async def update_subscription(self, request: Any, _call: Call) -> bytes:
@@ -111,12 +127,14 @@ class Subscriber:
         await self._updated(info, wanted)
         return b""
 
-    def _updated(self, info: SubscriptionInfo, wanted: Any) -> Reply[SubscriptionInfo]:
+    async def _updated(self, info: SubscriptionInfo, wanted: Any) -> SubscriptionInfo:
         """Nothing is awaited between reading `info` and this, so no other call comes in between."""
         settings = subscriptions.settings(wanted, self._profile, info.settings)
         if settings.dead_letter_policy != info.settings.dead_letter_policy:
             self._check_dead_letter_topic(settings)
-        return self._broker.update_subscription(info.name, settings)
+        info = await self._broker.update_subscription(info.name, settings)
+        self._changed(info.name)
+        return info
 
     def _check_dead_letter_topic(self, settings: SubscriptionSettings) -> None:
         policy = settings.dead_letter_policy
@@ -225,5 +243,5 @@ def _wait_seconds(timeout_seconds: float | None) -> float:
     """How long a Pull may wait, so that an empty answer arrives before the client's own timeout."""
     if timeout_seconds is None:
         return PULL_WAIT_SECONDS_MAX
-    margin = min(max(timeout_seconds * 0.1, 0.05), 0.5)
+    margin = min(max(timeout_seconds * 0.25, 0.1), 1.0)
     return min(max(timeout_seconds - margin, 0.0), PULL_WAIT_SECONDS_MAX)

@@ -12,16 +12,16 @@ import msgspec
 
 from heliograph.broker.protocol import SubscriptionInfo
 from heliograph.engine.dead_letter import DeadLetterPolicy
+from heliograph.engine.filters import parse_filter
 from heliograph.engine.retry import RetryPolicy
 from heliograph.engine.settings import SUBSCRIPTION_DEFAULTS, SubscriptionSettings
-from heliograph.errors import InvalidArgument, Unimplemented
+from heliograph.errors import InvalidArgument
 from heliograph.server.pubsub import durations, exports, names, proto, push_config, transforms
 from heliograph.server.pubsub.durations import SECOND_NS
 from heliograph.server.pubsub.limits import (
     BACKOFF_SECONDS,
     DAY_SECONDS,
     EXPIRATION_SECONDS_MIN,
-    FILTER_BYTES_MAX,
     MAX_DELIVERY_ATTEMPTS,
     RETENTION_SECONDS,
     check_between,
@@ -66,7 +66,7 @@ def settings(
     check_labels(kept.labels)
     transforms.check(kept.message_transforms)
     if kept.filter and kept.filter != base.filter:
-        _check_filter(kept.filter)
+        parse_filter(kept.filter)
     for field in NOT_KEPT:
         kept.ClearField(field)
     kept.state = _ACTIVE
@@ -166,12 +166,6 @@ def _normalise_times(kept: Any, profile: Profile) -> None:
     durations.check_between("message retention duration", retention_ns, RETENTION_SECONDS, "10m and 744h")
     if expires and ttl_ns < retention_ns:
         raise InvalidArgument("The expiration policy ttl must not be shorter than the message retention duration.")
-
-
-def _check_filter(expression: str) -> None:
-    if len(expression.encode()) > FILTER_BYTES_MAX:
-        raise InvalidArgument(f"The filter is longer than {FILTER_BYTES_MAX} bytes.")
-    raise Unimplemented("Subscription filters are not available in this version.")
 
 
 def _retry_policy(kept: Any) -> RetryPolicy | None:

@@ -16,6 +16,7 @@ import fastavro
 import msgspec
 from fastavro import _read_py
 from fastavro.schema import SchemaParseException, UnknownType
+from fastavro.validation import ValidationError, validate
 
 from heliograph.errors import InvalidSchema, SchemaViolation
 from heliograph.wire.schemas.schema import Encoding
@@ -54,6 +55,7 @@ class AvroSchema:
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidSchema(f"The Avro definition is invalid: {_shape(error)}") from None
         self._parsed = parsed
+        self._has_int = '"int"' in definition
         # fastavro's compiled reader does not watch the depth of recursive data, and would end the process with them
         self._read = _read_py.schemaless_reader if _is_recursive(named) else fastavro.schemaless_reader
 
@@ -87,6 +89,11 @@ class AvroSchema:
             raise SchemaViolation(f"The message is not valid Avro: {type(error).__name__}: {error}") from None
         if source.read(1):
             raise SchemaViolation("Too much data to parse for schema")
+        if self._has_int:  # read as a long
+            try:
+                validate(datum, self._parsed)
+            except ValidationError as error:
+                raise SchemaViolation(f"The message is not valid Avro: {' '.join(str(error).split())}") from None
         return datum
 
 

@@ -116,7 +116,11 @@ class ProtobufSchema:
     def decode(self, data: bytes, encoding: Encoding) -> Any:
         """See `Schema`."""
         message = self._parse(data, encoding)
-        return json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
+        try:
+            return json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
+        except (json_format.Error, DecodeError, ValueError, TypeError, OverflowError) as error:
+            # a time or an Any that is none
+            raise SchemaViolation(f"The message has no JSON form: {_one_line(str(error))}") from None
 
     def _parse(self, data: bytes, encoding: Encoding) -> Any:
         message = self._from_json(data) if encoding is Encoding.JSON else self._from_binary(data)

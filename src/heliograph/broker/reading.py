@@ -1,0 +1,52 @@
+"""Reading what is durable: topics' logs and the event log. From any thread, beside the broker's work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from heliograph.engine.engine import Engine
+from heliograph.engine.facts import Fact
+from heliograph.engine.message import Message
+from heliograph.errors import FailedPrecondition
+from heliograph.store.protocol import Store
+
+
+class Reading:
+    """A part of `LocalBroker`, which has what this needs."""
+
+    _lock: threading.RLock
+    _engine: Engine
+    _store: Store
+    _event_retention_ns: int
+
+    def log_bounds(self, topic: str) -> tuple[int, int]:
+        with self._lock:
+            number = self._engine.topic(topic).number
+        return self._store.log_bounds(number)
+
+    def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:
+        with self._lock:
+            number = self._engine.topic(topic).number
+        return self._store.read_log(number, first, last)
+
+    def log_offset(self, topic: str, published_ns: int) -> int:
+        with self._lock:
+            number = self._engine.topic(topic).number
+        return self._store.log_offset(number, published_ns)
+
+    def event_bounds(self) -> tuple[int, int]:
+        self._check_event_log()
+        return self._store.event_bounds()
+
+    def read_events(self, first: int, last: int) -> Iterator[tuple[int, list[Fact]]]:
+        self._check_event_log()
+        return self._store.read_events(first, last)
+
+    def event_offset(self, at_ns: int) -> int:
+        self._check_event_log()
+        return self._store.event_offset(at_ns)
+
+    def _check_event_log(self) -> None:
+        if not self._event_retention_ns:
+            raise FailedPrecondition("This broker keeps no event log: start it with --event-retention 24h")

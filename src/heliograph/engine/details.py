@@ -1,0 +1,78 @@
+"""What facts tell beyond what recovery needs, where a broker keeps an event log: when it happened, which attempt it
+was, how long the messages had waited or been worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from heliograph.engine.facts import (
+    Details,
+    Fact,
+    MessagesAcknowledged,
+    MessagesDeadLettered,
+    MessagesDropped,
+    MessagesLeased,
+    MessagesPublished,
+    MessagesPurged,
+    MessagesReturned,
+)
+from heliograph.engine.subscription import Subscription
+from heliograph.engine.topic import Topic
+
+MICROSECOND_NS = 1_000
+
+
+def with_details(
+    fact: Fact, topics: Mapping[str, Topic], subscriptions: Mapping[str, Subscription], now_ns: int
+) -> Fact:
+    """The fact, which is about to be applied, with its `Details` if it is of a kind that has some.
+
+    Args:
+        fact: what happens.
+        topics, subscriptions: the state before it.
+        now_ns: when.
+    """
+    match fact:
+        case MessagesPublished():
+            details = Details(now_ns, topics[fact.topic].number)
+        case MessagesLeased():
+            subscription = subscriptions[fact.subscription]
+            details = _details(subscription, fact.sequences, now_ns, _waited_us(subscription, fact.sequences, now_ns))
+        case MessagesAcknowledged() | MessagesReturned():
+            subscription = subscriptions[fact.subscription]
+            details = _details(subscription, fact.sequences, now_ns, _held_us(subscription, fact.sequences, now_ns))
+        case MessagesDeadLettered():
+            subscription = subscriptions[fact.subscription]
+            held_us = _held_us(subscription, fact.sequences, now_ns) if fact.cause is not None else []
+            details = _details(subscription, fact.sequences, now_ns, held_us)
+        case MessagesDropped() | MessagesPurged():
+            details = Details(now_ns, subscriptions[fact.subscription].topic.number)
+        case _:
+            return fact
+    return msgspec.structs.replace(fact, details=details)
+
+
+def _details(subscription: Subscription, sequences: Sequence[int], now_ns: int, spans_us: list[int]) -> Details:
+    failures, attempts = subscription.failures, list[int]()
+    if failures:
+        attempts = [failures.get(sequence, 0) + 1 for sequence in sequences]
+        if max(attempts) == 1:
+            attempts = []
+    return Details(now_ns, subscription.topic.number, attempts, spans_us)
+
+
+def _waited_us(subscription: Subscription, sequences: Sequence[int], now_ns: int) -> list[int]:
+    messages = subscription.topic.log.select(sequences)
+    return _shared([max(now_ns - message.publish_time_ns, 0) // MICROSECOND_NS for message in messages])
+
+
+def _held_us(subscription: Subscription, sequences: Sequence[int], now_ns: int) -> list[int]:
+    leases = subscription.leases.by_sequence
+    return _shared([max(now_ns - leases[sequence].leased_ns, 0) // MICROSECOND_NS for sequence in sequences])
+
+
+def _shared(spans_us: list[int]) -> list[int]:
+    """One for all where they are equal, as those of one publish and of one pull are."""
+    return spans_us[:1] if len(set(spans_us)) == 1 else spans_us
