@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks import machine
-from benchmarks.harness import FULL, QUICK, Scale, Scenario, described, measure
+from benchmarks.harness import FULL, QUICK, Scale, Scenario, Unavailable, described, measure
 from benchmarks.report import Report, print_table, write_json
 from benchmarks.scenarios import MODULES, suite
 
@@ -64,6 +64,9 @@ def main(
             status.update(f"{scenarios.index(scenario) + 1} of {len(scenarios)}: {escape(scenario.name)}")
             try:
                 yield
+            except Unavailable as reason:
+                report.skipped[scenario.name] = str(reason)
+                progress.print(f"{scenario.name} is left out: {reason}", markup=False, highlight=False)
             except Exception as error:
                 report.failed[scenario.name] = traceback.format_exc()
                 progress.print(f"{scenario.name} failed: {_one_line(error)}", markup=False, highlight=False)

@@ -44,6 +44,10 @@ QUICK = Scale(warmups=1, repetitions=3, divisor=10)
 Figures = Mapping[str, float]
 
 
+class Unavailable(Exception):
+    """A scenario cannot run on this machine, for the reason in the text: it is left out, and nothing has failed."""
+
+
 class Load(msgspec.Struct, frozen=True):
     """What is measured.
 

@@ -25,6 +25,7 @@ class Report(msgspec.Struct):
     results: list[Result]
     failed: dict[str, str]
     format: int = 1
+    skipped: dict[str, str] = {}
 
 
 def write_json(report: Report, path: Path) -> None:

@@ -11,6 +11,7 @@ MODULES = (
     "benchmarks.scenarios.durable",
     "benchmarks.scenarios.backlog",
     "benchmarks.scenarios.grpc_door",
+    "benchmarks.scenarios.load_generator",
     "benchmarks.scenarios.log_door",
 )
 

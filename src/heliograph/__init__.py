@@ -21,6 +21,7 @@ from heliograph.client.priority import (
     PriorityMessage,
     PriorityPubSub,
     PrioritySubscription,
+    connect,
 )
 from heliograph.client.pubsub import PubSub
 from heliograph.client.subscription import Subscription
@@ -109,4 +110,5 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "__version__",
+    "connect",
 ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks.harness import Load, Result, Scale, Suite, measure
 from benchmarks.report import short
+from benchmarks.scenarios import load_generator
 
 ROOT = Path(__file__).parents[2]
 
@@ -138,3 +140,27 @@ def test_a_run_writes_results_with_the_machine_they_are_from(tmp_path: Path) -> 
     assert report["machine"]["cores"] >= 1
     assert {result["group"] for result in report["results"]} == {"in_process"}
     assert report["failed"] == {}
+
+
+def test_a_scenario_that_cannot_run_here_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--only", "h2load_publish_latency", "--json", path],
+        cwd=ROOT,
+        env={"PATH": str(tmp_path), "PYTHONPATH": str(ROOT / "src")},
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    report = json.loads(path.read_text())
+    assert "h2load is not installed" in report["skipped"]["h2load_publish_latency[]"]
+    assert (report["results"], report["failed"]) == ([], {})
+
+
+def test_h2load_counts_what_arrived() -> None:
+    if shutil.which("h2load") is None:
+        pytest.skip("h2load is not installed (Debian: nghttp2-client)")
+    with load_generator.h2load_publish(Scale(divisor=100), batch=1, in_flight=64, store="memory") as load:
+        figures = load.run()
+    assert figures is not None
+    assert 0 < figures["p50 ms"] <= figures["p99 ms"]

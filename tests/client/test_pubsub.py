@@ -29,7 +29,6 @@ from heliograph import (
     SubscriptionOptions,
     TopicNotFound,
     Unavailable,
-    Unimplemented,
 )
 from heliograph.engine.limits import MIB
 from tests.client.conftest import Bench, Inbox, idle, until
@@ -76,12 +75,6 @@ BAD_OPTIONS: dict[str, dict[str, Any]] = {
 def test_options_that_are_not_possible_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         PubSub(**options)
-
-
-def test_an_endpoint_is_not_possible_yet_and_says_so() -> None:
-    with pytest.raises(Unimplemented) as failure:
-        PubSub(endpoint="localhost:8085")
-    assert failure.value.code == 12
 
 
 def test_nothing_needs_an_event_loop_to_be_made() -> None:

@@ -33,7 +33,7 @@ def serving(broker: Broker, **more: Any) -> Iterator[Serving]:
 
     def run() -> None:
         try:
-            options = ServeOptions(port=0, announce=False, handle_signals=False, **more)
+            options = ServeOptions(**{"port": 0, "announce": False, "handle_signals": False} | more)
             asyncio.run(serve(broker, options, on_started=on_started))
         except BaseException as failure:
             failures.append(failure)

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.auth.exceptions import GoogleAuthError
+from google.auth.transport.requests import Request
+from google.oauth2 import id_token
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
@@ -429,6 +432,22 @@ def verified(http: Http, authorization: str) -> Any:
     keys = http.request("GET", discovery["jwks_uri"].removeprefix(http.url)).body
     assert not {"d", "p", "q"} & keys["keys"][0].keys()
     return jwt.decode(authorization.removeprefix("Bearer "), KeySet.import_key_set(keys), algorithms=["RS256"])
+
+
+def test_1_13_5_googles_own_library_verifies_a_token_when_it_is_told_where_the_keys_are(
+    rpc: Rpc, http: Http, project: str, endpoint: Endpoint
+) -> None:
+    oidc = {"oidc_token": {"service_account_email": "push@example.com", "audience": "my-service"}}
+    topic, _ = push_to(rpc, project, endpoint.url, oidc)
+    rpc.publish(topic, b"1")
+    token = endpoint.wait(1)[0].headers["authorization"].removeprefix("Bearer ")
+    certificates = f"{http.url}/oauth2/v1/certs"
+    claims = id_token.verify_token(token, Request(), audience="my-service", certs_url=certificates)
+    assert (claims["email"], claims["iss"]) == ("push@example.com", "https://accounts.google.com")
+    with pytest.raises(GoogleAuthError):
+        id_token.verify_token(token, Request(), audience="another", certs_url=certificates)
+    with pytest.raises(GoogleAuthError):
+        id_token.verify_token(token[:-8] + "AAAAAAAA", Request(), audience="my-service", certs_url=certificates)
 
 
 def test_1_13_5_the_audience_may_be_another(rpc: Rpc, http: Http, project: str, endpoint: Endpoint) -> None:

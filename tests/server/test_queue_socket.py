@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from heliograph.broker.broker import LocalBroker
-from heliograph.server import queue_socket
+from heliograph.server import websocket
 from heliograph.server.app import Serving
 from tests.server.clients import Http, wait_until
 from tests.server.conftest import Timed, serving
@@ -318,7 +318,7 @@ def test_a_message_above_the_limit_closes_the_connection(server: Serving, http: 
 def test_a_consumer_that_never_reads_is_closed_and_its_messages_go_to_others(
     server: Serving, http: Http, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_socket, "SEND_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(websocket, "SEND_SECONDS_MAX", 0.3)
     big = "x" * 100_000
     with raw_socket(server.port) as raw:
         subscribe = {"command": "queue.subscribe", "payload": {"queue": queue, "prefetch": 1000, "ack_deadline": 600}}
@@ -340,8 +340,8 @@ def send_without_end(raw: socket.socket, frames: bytes) -> None:
 def test_a_client_that_sends_and_never_reads_is_not_read_from_without_end(
     server: Serving, http: Http, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_socket, "COMMANDS_MAX", 10)
-    monkeypatch.setattr(queue_socket, "SEND_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(websocket, "REQUESTS_MAX", 10)
+    monkeypatch.setattr(websocket, "SEND_SECONDS_MAX", 0.5)
     http.command("queue.publish", queue=queue, message="x" * 1_000_000)
     with raw_socket(server.port) as raw:
         peek = masked(json.dumps({"command": "queue.peek", "payload": {"queue": queue}}).encode())

@@ -453,3 +453,62 @@ def test_writes_that_end_half_way_lose_nothing_that_was_answered(tmp_path: Path,
         check=False,
     )
     assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stdout + done.stderr
+
+
+# ── a disk that does not confirm ────────────────────────────────────────────────────────────────────────────────────
+
+_UNCONFIRMED = """
+import os, sys
+from pathlib import Path
+from tests.store.facts import until
+from tests.store import test_faults as faults
+
+directory, switch = Path(sys.argv[1]), Path(os.environ["FSYNC_FAILS"])
+broker, answered = faults.open_broker(directory), []
+faults.create(broker)
+for round in range(3):
+    for number in range(20):
+        answered.append(b"%d of %d" % (number, round))
+        broker.publish("t", [faults.Draft(answered[-1])]).result(10)
+    switch.touch()
+    refused = []
+    reason = faults.publish_until_refused(broker, refused, most=1)
+    assert not refused and broker.health().reason == reason
+    print(reason, flush=True)
+    switch.unlink()
+    until(lambda: not broker.health().reason)
+broker.publish("t", [faults.Draft(b"after")]).result(10)
+print("reached", broker._store.commits > 60)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD")
+def test_an_fsync_that_fails_is_no_answer_and_nothing_answered_before_or_after_is_lost(tmp_path: Path) -> None:
+    """The real one of the system, for which a shared library is put."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    library, root = tmp_path / "failing_fsync.so", Path(__file__).parents[2]
+    source = Path(__file__).with_name("failing_fsync.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]),
+        "LD_PRELOAD": str(library),
+        "FSYNC_FAILS": str(tmp_path / "switch"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _UNCONFIRMED, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("I/O error") == 3, done.stdout
+    expected = [b"%d of %d" % (number, round) for round in range(3) for number in range(20)] + [b"after"]
+    again = open_broker(tmp_path / "data")
+    assert missing(expected, drain(again)) == []
+    again.close()

@@ -1,9 +1,10 @@
-"""The operations on what a broker has: topics, subscriptions, work queues, documents. Messages are in `broker.py`."""
+"""The operations on what a broker has: topics, subscriptions, work queues, snapshots,
+documents. Messages are in `broker.py`."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from heliograph.broker.protocol import SnapshotInfo, SubscriptionInfo, TopicInfo
@@ -11,16 +12,19 @@ from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, wake
 from heliograph.engine.engine import Engine
 from heliograph.engine.limits import check_settings
+from heliograph.engine.message import Message
+from heliograph.engine.seek import DurableLog
 from heliograph.engine.settings import (
     SUBSCRIPTION_DEFAULTS,
     TOPIC_DEFAULTS,
     SubscriptionSettings,
     TopicSettings,
 )
+from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
-from heliograph.errors import QueueExists, QueueNotFound, SnapshotNotFound, Unimplemented
-from heliograph.store.protocol import Commit
+from heliograph.errors import QueueExists, QueueNotFound
+from heliograph.store.protocol import Commit, Store
 
 T = TypeVar("T")
 
@@ -34,11 +38,15 @@ class Administration:
 
     _lock: threading.RLock
     _engine: Engine
+    _store: Store
 
     def _now_ns(self) -> int:
         raise NotImplementedError
 
     def _finish_operation(self) -> tuple[Commit, list[SubscriptionWatch]]:
+        raise NotImplementedError
+
+    def _ask(self, question: Callable[[int], T]) -> T:
         raise NotImplementedError
 
     def _topic_exists_now(self, name: str) -> None:
@@ -141,10 +149,17 @@ class Administration:
     # ── seeking and snapshots ───────────────────────────────────────────────────────────────────────────────────────
 
     def seek_to_time(self, subscription: str, instant_ns: int) -> Reply[None]:
-        raise Unimplemented("Seeking is not available in this version.")
+        return self._change(
+            lambda now_ns: self._engine.seek_to_time(subscription, instant_ns, self._durable(subscription), now_ns)
+        )
 
     def seek_to_snapshot(self, subscription: str, snapshot: str) -> Reply[None]:
-        raise Unimplemented("Seeking is not available in this version.")
+        return self._change(
+            lambda now_ns: self._engine.seek_to_snapshot(subscription, snapshot, self._durable(subscription), now_ns)
+        )
+
+    def _durable(self, subscription: str) -> DurableLog:
+        return StoredLog(self._store, self._engine.subscription(subscription).topic.number)
 
     def create_snapshot(
         self,
@@ -155,21 +170,40 @@ class Administration:
         labels: dict[str, str] = NO_LABELS,
         resource: bytes = b"",
     ) -> Reply[SnapshotInfo]:
-        raise Unimplemented("Snapshots are not available in this version.")
+        return self._change(
+            lambda now_ns: snapshot_info(
+                self._engine.create_snapshot(
+                    name, subscription, now_ns, expires_ns=expires_ns, labels=labels, resource=resource
+                )
+            )
+        )
 
     def get_snapshot(self, name: str) -> SnapshotInfo:
-        raise SnapshotNotFound(name)
+        return self._ask(lambda now_ns: snapshot_info(self._engine.snapshot(name, now_ns)))
 
     def list_snapshots(self, topic: str | None = None) -> list[SnapshotInfo]:
-        return []
+        def question(now_ns: int) -> list[SnapshotInfo]:
+            self._engine.tick(now_ns)
+            of_topic = None if topic is None else self._engine.topic(topic)
+            return [
+                snapshot_info(snapshot)
+                for _, snapshot in sorted(self._engine.snapshots.items())
+                if of_topic is None or snapshot.topic is of_topic
+            ]
+
+        return self._ask(question)
 
     def update_snapshot(
         self, name: str, *, expires_ns: int, labels: dict[str, str], resource: bytes
     ) -> Reply[SnapshotInfo]:
-        raise SnapshotNotFound(name)
+        return self._change(
+            lambda now_ns: snapshot_info(
+                self._engine.update_snapshot(name, now_ns, expires_ns=expires_ns, labels=labels, resource=resource)
+            )
+        )
 
     def delete_snapshot(self, name: str) -> Reply[None]:
-        raise SnapshotNotFound(name)
+        return self._change(lambda now_ns: self._engine.delete_snapshot(name, now_ns))
 
     # ── documents ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,3 +239,41 @@ def subscription_info(subscription: Subscription) -> SubscriptionInfo:
         subscription.topic.deleted,
         subscription.topic.number,
     )
+
+
+def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
+    """What a door is told of a snapshot."""
+    return SnapshotInfo(
+        name=snapshot.name,
+        topic=snapshot.topic.name,
+        created_ns=snapshot.created_ns,
+        expires_ns=snapshot.expires_ns,
+        labels=dict(snapshot.labels),
+        resource=snapshot.resource,
+        topic_deleted=snapshot.topic.deleted,
+    )
+
+
+class StoredLog:
+    """A topic's log in the store, for the engine to look into; see `engine.seek.DurableLog`.
+
+    Args:
+        store: where it is.
+        topic_number: whose.
+    """
+
+    def __init__(self, store: Store, topic_number: int) -> None:
+        self._store = store
+        self._number = topic_number
+
+    def bounds(self) -> tuple[int, int]:
+        """As `Store.log_bounds`."""
+        return self._store.log_bounds(self._number)
+
+    def offset(self, published_ns: int) -> int:
+        """As `Store.log_offset`."""
+        return self._store.log_offset(self._number, published_ns)
+
+    def read(self, first: int, last: int) -> Iterator[list[Message]]:
+        """As `Store.read_log`, with those that are held."""
+        return self._store.read_log(self._number, first, last, held=True)

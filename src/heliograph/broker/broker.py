@@ -416,6 +416,10 @@ class LocalBroker(Claims, Reading):
         wake(woken)
         return Reply(count, commit)
 
+    def last_number(self) -> int:
+        with self._lock:
+            return self._engine.last_number
+
     def health(self) -> Health:
         store = self._store
         return Health(store.kind, store.durability, "The broker is closed" if self._closed else self._trouble())

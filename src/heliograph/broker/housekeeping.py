@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from heliograph.engine.engine import Engine
 from heliograph.engine.facts import MessagesDropped
 from heliograph.engine.message import Message
-from heliograph.engine.ranges import Run, first_outside, to_runs
+from heliograph.engine.ranges import Run, first_outside, to_runs, union
 from heliograph.engine.retention import TrimPoint
+from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.topic import Topic
 from heliograph.errors import HeliographError, Internal, StoreRefused
 from heliograph.store.protocol import EVERYTHING, Commit, Store
@@ -73,8 +74,9 @@ class Housekeeping:
                 if self._budget_bytes is not None:
                     self.engine.shed_memory(self._budget_bytes, 0)
             self.engine.replay(fact)
+        snapshots = self.engine.snapshots_by_topic()
         for topic in self.engine.all_topics():
-            gone = self._first_gone(topic)
+            gone = self._first_gone(topic) or self._first_gone_of(snapshots.get(topic.number, ()))
             if gone:
                 raise Internal(f"messages from {gone} on of topic {topic.name} are needed, and gone")
 
@@ -90,6 +92,16 @@ class Housekeeping:
                 return gone
         lowest = next(log.held_sequences(max(floor, first), log.next_sequence - 1), 0)
         return lowest if lowest > last else 0
+
+    def _first_gone_of(self, snapshots: Iterable[Snapshot]) -> int:
+        """The lowest sequence that one of a topic's snapshots needs and the store does not have; 0 = none."""
+        for snapshot in snapshots:
+            number = snapshot.topic.number
+            first, last = self._store.log_bounds(number)
+            gone = first_outside(snapshot.needed(), union(self._store.held_below(number), [(first, last + 1)]))
+            if gone:
+                return gone
+        return 0
 
     def keep_house(self) -> None:
         """The facts of an operation were given to the store."""

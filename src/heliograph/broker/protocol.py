@@ -257,6 +257,9 @@ class Broker(Protocol):
     def delete_document(self, collection: str, name: str) -> Reply[None]:
         """It is gone; one that was not there is no error."""
 
+    def last_number(self) -> int:
+        """The number of the latest topic or subscription: it grows with each that is made."""
+
     def claim(
         self, subscription: str, consumer: str, max_messages: int, *, messages_per_claim: int, ttl_ns: int
     ) -> Reply[list[Claim]]:

@@ -25,9 +25,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
-from heliograph.broker.broker import LocalBroker
 from heliograph.broker.protocol import Broker
-from heliograph.client.arguments import broker_of, count_of, seconds_of
+from heliograph.client.arguments import count_of, seconds_of
+from heliograph.client.backing import backing
 from heliograph.client.options import RetryPolicy, retry_settings
 from heliograph.client.priority_broker import PriorityBroker
 from heliograph.client.priority_message import Priority, PriorityDeadLetter, PriorityMessage
@@ -57,6 +57,7 @@ class PriorityPubSub:
         broker: another broker than its own, to share topics with others; it is not closed with this.
         data_dir: a directory that keeps everything: then an answered `publish` survives a crash. Without it, and
             without a `broker`, messages live in memory, as long as this object.
+        url: a server, `http://HOST:PORT`, whose topics are shared with all that use it; needs the extra `client`.
         workers: how many callbacks of one subscriber may run at the same time.
         ack_deadline_seconds: with `auto_acknowledge=False`, a message that is not acknowledged so long after its
             callback has returned comes again. While a callback runs there is no limit.
@@ -73,6 +74,7 @@ class PriorityPubSub:
         *,
         broker: Broker | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        url: str | None = None,
         workers: int = 1,
         ack_deadline_seconds: float = ACK_DEADLINE_SECONDS,
     ) -> None:
@@ -82,14 +84,7 @@ class PriorityPubSub:
         if not deadline:
             raise InvalidArgument("Ack deadline must be more than 0 seconds")
         self._workers = count_of(workers, "workers", 1, WORKERS_MAX)
-        if broker is not None and data_dir is not None:
-            raise InvalidArgument("Either a broker or a data_dir, not both: a broker has its own")
-        self._backing: Broker
-        self._owned: LocalBroker | None = None
-        if broker is not None:
-            self._backing = broker_of(broker)
-        else:
-            self._backing = self._owned = LocalBroker() if data_dir is None else LocalBroker.open(data_dir)
+        self._backing, self._owned = backing(broker, data_dir, url)
         self.broker = PriorityBroker(
             self._backing, max_retries=retries, retry_policy=policy, ack_deadline_seconds=deadline
         )
@@ -319,6 +314,21 @@ class PriorityPubSub:
         self.close()
 
 
+def connect(url: str, **options: Any) -> PriorityPubSub:
+    """Topics with priorities, retries and dead letters on a server: `heliograph.connect("http://localhost:8085")`.
+
+    Args:
+        url: where `heliograph serve` listens.
+        options: as `PriorityPubSub` takes them.
+
+    Raises:
+        InvalidArgument: code 3.
+        FailedPrecondition: code 9, the extra `client` is not installed.
+        Unavailable: code 14, nobody answers there.
+    """
+    return PriorityPubSub(url=url, **options)
+
+
 def _check_callback(callback: object) -> None:
     if not callable(callback):
         raise InvalidArgument(f"A callback is a function, not {type(callback).__name__}")
@@ -326,4 +336,4 @@ def _check_callback(callback: object) -> None:
         raise InvalidArgument("A callback is called in a thread: pass a plain function, or use PubSub for async ones")
 
 
-__all__ = ["Priority", "PriorityDeadLetter", "PriorityMessage", "PriorityPubSub", "PrioritySubscription"]
+__all__ = ["Priority", "PriorityDeadLetter", "PriorityMessage", "PriorityPubSub", "PrioritySubscription", "connect"]

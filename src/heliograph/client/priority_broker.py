@@ -123,6 +123,7 @@ class PriorityBroker:
         """A copy to each queue that the topic leads to, all under one lock, where nothing waits for a commit."""
         replies: list[Reply[list[str]]] = []
         with self.routing.lock:
+            self.routing.look()
             while not replies:
                 for queue in self.routing.route(topic) or (self.routing.made(topic, self.settings),):
                     drafts = self._drafts(queue, topic, payloads, band, replies[0].provisional if replies else None)
@@ -233,7 +234,9 @@ class PriorityBroker:
         self.check_open()
         if not isinstance(message_id, str):
             raise InvalidArgument(f"A message id is a string, not {type(message_id).__name__}")
-        queue = self.routing.by_number(split_message_id(message_id)[0])
+        with self.routing.lock:
+            self.routing.look()
+            queue = self.routing.by_number(split_message_id(message_id)[0])
         if queue is None:
             raise MessageNotFound(message_id)
         ack_id = _known(queue, lambda: self.backing.current_ack_id(queue.resource, message_id))
@@ -339,6 +342,7 @@ class PriorityBroker:
     def _queue(self, topic: str) -> Queue:
         self.check_open()
         with self.routing.lock:
+            self.routing.look()
             return self.routing.queue(check_pattern(topic))
 
 

@@ -66,6 +66,7 @@ class Routing:
         self._patterns: dict[str, None] = {}
         self._routes: dict[str, tuple[Queue, ...]] = {}
         self._leaving: dict[object, Leave] = {}
+        self._number = self._broker.last_number()  # of the last name that this object knows of
         self._recover()
 
     @classmethod
@@ -77,16 +78,35 @@ class Routing:
                 routing = cls._all[id(broker)] = cls(broker)
             return routing
 
+    def look(self) -> None:
+        """Under the lock: take in what was made through other brokers of the same server, or other doors. What was
+        deleted there is noticed when it is used (`lost`)."""
+        number = self._broker.last_number()
+        if number != self._number:
+            self._number = number
+            self._recover()
+
+    def _made_ourselves(self, first: int, last: int) -> None:
+        """Nothing was made by others, unless numbers are missing in between: then the next look finds it."""
+        if first == self._number + 1:
+            self._number = last
+
     def _recover(self) -> None:
+        self._queues.clear()
+        self._by_number.clear()
+        self._routes.clear()
         prefix = QUEUE_PREFIX + _QUEUES
+        numbers = {topic.name: topic.number for topic in self._broker.list_topics()}
         for info in self._broker.list_subscriptions():
             if info.name.startswith(prefix) and not info.detached:
-                number = self._broker.get_topic(info.topic).number
+                number = numbers.get(info.topic, 0)
                 self._add(Queue(info.name.removeprefix(prefix), info.name, number, info.settings))
         self._patterns = {name: None for name in self._queues if is_pattern(name)}
-        for topic in self._broker.list_topics():
-            if topic.name.startswith(_SUBSCRIBED):
-                self._topics.add(topic.name.removeprefix(_SUBSCRIBED))
+        topics = {name.removeprefix(_SUBSCRIBED) for name in numbers if name.startswith(_SUBSCRIBED)}
+        for name in topics - self._topics:
+            for leave in list(self._leaving.values()):
+                leave(name)
+        self._topics = topics
 
     def _add(self, queue: Queue) -> Queue:
         self._queues[queue.name] = self._by_number[queue.number] = queue
@@ -120,12 +140,14 @@ class Routing:
             info = self._broker.create_queue(_QUEUES + name, settings).result()
         except QueueExists:  # somebody made it through another door
             info = self._broker.get_subscription(QUEUE_PREFIX + _QUEUES + name)
-        return self._add(Queue(name, info.name, self._broker.get_topic(info.topic).number, info.settings))
+        number = self._broker.get_topic(info.topic).number
+        self._made_ourselves(number, info.number)
+        return self._add(Queue(name, info.name, number, info.settings))
 
     def lost(self, queue: Queue) -> None:
         """The broker does not know it any more: it was deleted through another door."""
         with self.lock:
-            if self._queues.get(queue.name) is queue:
+            if self._queues.get(queue.name) == queue:
                 del self._queues[queue.name], self._by_number[queue.number]
                 self._patterns.pop(queue.name, None)
                 self._routes.clear()
@@ -148,6 +170,7 @@ class Routing:
         """From now on the queue of `name` gets what matches. Answers the queues to take from: its own, and for a
         pattern those of matching topics that nobody subscribed to, with what they have kept."""
         with self.lock:
+            self.look()
             queue = self.made(name, settings)
             if is_pattern(name):
                 self._patterns[name] = None
@@ -158,7 +181,8 @@ class Routing:
                 for leave in list(self._leaving.values()):
                     leave(name)
                 with contextlib.suppress(AlreadyExists):
-                    self._broker.create_topic(_SUBSCRIBED + name).result()
+                    number = self._broker.create_topic(_SUBSCRIBED + name).result().number
+                    self._made_ourselves(number, number)
                 self._topics.add(name)
                 self._routes.clear()
             return [queue]
@@ -173,6 +197,7 @@ class Routing:
             TopicNotFound.
         """
         with self.lock:
+            self.look()
             queue = self.queue(name)
             self.lost(queue)
             self._topics.discard(name)

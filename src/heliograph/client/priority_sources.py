@@ -97,6 +97,10 @@ class Sources:
             SubscriptionNotFound: the subscriber's own queue was deleted.
             Unavailable.
         """
+        if len(self._queues) > 1:
+            routing = self._broker.routing
+            with routing.lock:  # before ours: those whose topics were subscribed to meanwhile leave
+                routing.look()
         with self._taking:
             with self._told:
                 if self._closed:

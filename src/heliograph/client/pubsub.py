@@ -12,12 +12,13 @@ from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import Clock
 from heliograph.broker.protocol import Broker
 from heliograph.client.arguments import broker_of, name_of, named
+from heliograph.client.backing import remote
 from heliograph.client.message_queue import MessageQueue
 from heliograph.client.options import SubscriptionOptions
 from heliograph.client.publisher import Publisher
 from heliograph.client.subscription import Subscription
 from heliograph.client.topic import Topic
-from heliograph.errors import FailedPrecondition, InvalidArgument, Unimplemented
+from heliograph.errors import FailedPrecondition, InvalidArgument
 
 DEFAULT_PROJECT_ID = "heliograph"
 
@@ -35,7 +36,8 @@ class PubSub:
         project_id: what the project is called; names are used as they are given, whatever it is.
         data_dir: a directory: the broker keeps everything there, and it survives the process.
         broker: the broker to work on. It is not closed with the PubSub.
-        endpoint: the address of a server; not yet possible.
+        endpoint: the address of a server, `http://HOST:PORT`; needs the extra `client`. What official clients call
+            `projects/p/topics/t` has that whole name here. What is not awaited here waits for a round trip.
         clock: what time it is, for the broker of its own; tests give a `SimulatedClock`.
         options: the same as a mapping, in either spelling, as the first argument.
 
@@ -227,7 +229,10 @@ def _queue(given: Mapping[str, Any]) -> tuple[MessageQueue, Broker | None]:
     """The queue to work on, and the broker behind it if the PubSub has it for its own."""
     data_dir, broker, clock = given["data_dir"], given["broker"], given["clock"]
     if given["endpoint"] is not None:
-        raise Unimplemented("PubSub(endpoint=…) is not implemented: the server speaks Google Cloud Pub/Sub's protocol")
+        if broker is not None or data_dir is not None or clock is not None:
+            raise InvalidArgument("PubSub takes an endpoint, or a broker, or what to make one of, not several")
+        served = remote(given["endpoint"])
+        return MessageQueue(served), served
     if broker is not None and (data_dir is not None or clock is not None):
         raise InvalidArgument("PubSub takes a broker, or what to make one of (data_dir, clock), not both")
     if broker is not None:

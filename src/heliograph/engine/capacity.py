@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.engine.message import Message, total_bytes
+from heliograph.engine.message import Message, size_bytes, total_bytes
 from heliograph.engine.subscription import Subscription
 
 # A full subscription has room again when it holds no more than this part of its capacity: else one that hovers at its
@@ -42,7 +42,8 @@ def within(subscription: Subscription, sequences: list[int], max_bytes: int, *, 
     """The longest prefix of at most `max_bytes`; where allowed, a first message that is larger by itself."""
     log = subscription.topic.log
     for index, sequence in enumerate(sequences):
-        max_bytes -= total_bytes([log[sequence]])
+        message = log[sequence]
+        max_bytes -= size_bytes(message) if message.attributes or message.ordering_key else len(message.data)
         if max_bytes < 0:
             return sequences[:index] if index or not alone_allowed else sequences[:1]
     return sequences

@@ -12,6 +12,7 @@ No I/O, clock, randomness, threads or logging here; the broker puts a lock aroun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from heliograph.engine import facts as f
 from heliograph.engine.capacity import fitting, has_room_again, within
@@ -35,13 +36,14 @@ from heliograph.engine.message import (
 )
 from heliograph.engine.ranges import from_runs
 from heliograph.engine.retention import SWEEP_NS
+from heliograph.engine.seeking import Seeking
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import InvalidAckId, MessageNotFound, QueueFull, SubscriptionDetached
 
 
-class Engine(Claims):
+class Engine(Seeking, Claims):
     """Topics, subscriptions and their messages: here publishing, delivering and settling, what else there is in the
     modules of its base classes.
 
@@ -62,14 +64,14 @@ class Engine(Claims):
             QueueFull: a subscription whose capacity refuses has no room for all of them.
         """
         topic = self.topic(topic_name)
-        check_drafts(drafts)
+        timed = check_drafts(drafts)
         self.tick(now_ns)
         if not drafts:
             return []
         if any(draft.dedup_id for draft in drafts):
             return self._publish_once(topic, drafts, now_ns)
         self._check_room(topic, drafts)
-        return self._append(topic, drafts, now_ns)
+        return self._append(topic, drafts, now_ns, timed=timed)
 
     def _publish_once(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
         """Those whose `dedup_id` is known are not published again, and answered with the first one's id."""
@@ -77,7 +79,7 @@ class Engine(Claims):
         fresh, sequences, noted = place_once(topic.dedup_ids, drafts, first, now_ns)
         if fresh:
             self._check_room(topic, fresh)
-            self._append(topic, fresh, now_ns)
+            self._append(topic, fresh, now_ns, timed=True)
         if noted:
             self._record(f.DedupIdsNoted(topic.name, list(noted), list(noted.values()), now_ns))
         return [str(base + sequence) for sequence in sequences]
@@ -88,9 +90,9 @@ class Engine(Claims):
         Raises:
             TopicNotFound.
         """
-        return self._append(self.topic(topic_name), drafts, now_ns)
+        return self._append(self.topic(topic_name), drafts, now_ns, timed=True)
 
-    def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
+    def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int, *, timed: bool) -> list[str]:
         first = topic.log.next_sequence
         messages = [
             Message(
@@ -104,10 +106,11 @@ class Engine(Claims):
             for sequence, d in enumerate(drafts, first)
         ]
         matched = matching(topic.filtered, messages) if topic.filtered else NO_MATCHES
-        self._record(f.MessagesPublished(topic.name, topic.number, messages, matched=matched))
+        disordered = timed and not _in_time_order(messages)
+        self._record(f.MessagesPublished(topic.name, topic.number, messages, matched=matched, disordered=disordered))
         self._published += len(messages)
         if not self._sweep_ns:
-            self._sweep_ns = now_ns + SWEEP_NS
+            self._sweep_by(now_ns + SWEEP_NS)
         for subscription in topic.subscriptions.values():
             if not subscription.is_eager:
                 continue
@@ -375,6 +378,10 @@ class Engine(Claims):
         subscription = self.subscription(subscription_name)
         self.tick(now_ns)
         return subscription.statistics()
+
+
+def _in_time_order(messages: Sequence[Message]) -> bool:
+    return all(earlier.publish_time_ns <= later.publish_time_ns for earlier, later in pairwise(messages))
 
 
 def _by_lease_number(subscription: Subscription, sequences: Sequence[int]) -> dict[int, list[int]]:

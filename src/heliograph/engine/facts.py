@@ -90,7 +90,43 @@ class SubscriptionDetached(_Fact, frozen=True):
     name: str
 
 
+class SubscriptionSought(_Fact, frozen=True):
+    """From now on exactly `held`, as `ranges.pack_runs` makes it, is not acknowledged, and what will be published; dead
+    letters stay what they are. All leases, failures and delays are void."""
+
+    subscription: str
+    held: bytes
+    sought_ns: int
+
+
 class SubscriptionDeleted(_Fact, frozen=True):
+    name: str
+
+
+class SnapshotCreated(_Fact, frozen=True):
+    """What the subscription had not acknowledged: `held`, as `ranges.pack_runs` makes it; and what its topic publishes
+    from `next_sequence` on."""
+
+    name: str
+    subscription: str
+    held: bytes
+    next_sequence: int
+    created_ns: int
+    expires_ns: int
+    labels: dict[str, str]
+    resource: bytes
+
+
+class SnapshotUpdated(_Fact, frozen=True):
+    name: str
+    expires_ns: int
+    labels: dict[str, str]
+    resource: bytes
+
+
+class SnapshotDeleted(_Fact, frozen=True):
+    """By somebody, or because it expired."""
+
     name: str
 
 
@@ -110,7 +146,8 @@ class DocumentDeleted(_Fact, frozen=True):
 class MessagesPublished(_Fact, frozen=True):
     """`messages` have consecutive sequences. The store keeps them apart from the rest of the fact, which refers to them
     by `first_sequence` and `last_sequence`; before it was stored these may be 0. `matched`: by number of each
-    subscription with a filter, which of the messages it takes; one that is not mentioned takes none."""
+    subscription with a filter, which of the messages it takes; one that is not mentioned takes none. `disordered`:
+    their publish times do not grow."""
 
     topic: str
     topic_number: int
@@ -119,6 +156,7 @@ class MessagesPublished(_Fact, frozen=True):
     last_sequence: int = 0
     matched: dict[int, list[Run]] = {}
     details: Details | None = None
+    disordered: bool = False
 
 
 class DedupIdsNoted(_Fact, frozen=True):
@@ -220,8 +258,8 @@ class CheckpointBegun(_Fact, frozen=True):
 
 
 class TopicRestored(_Fact, frozen=True):
-    """`deleted` topics are here as long as subscriptions are left of them. `dedup_ids` to sequence and instant, as
-    `DedupIdsNoted` told them."""
+    """`deleted` topics are here as long as subscriptions or snapshots are left of them. `dedup_ids` to sequence and
+    instant, as `DedupIdsNoted` told them. `in_time_order`: publish times grew with the sequences, up to `newest_ns`."""
 
     name: str
     number: int
@@ -231,6 +269,8 @@ class TopicRestored(_Fact, frozen=True):
     plain: bool
     next_sequence: int
     dedup_ids: dict[str, tuple[int, int]] = {}
+    in_time_order: bool = True
+    newest_ns: int = 0
 
 
 class LeasesRestored(_Fact, frozen=True):
@@ -249,7 +289,7 @@ class SubscriptionRestored(_Fact, frozen=True):
     `ready` by priority band, as `fifo.pack` makes it; `behind` are those that wait for their key's turn, in its order;
     `delayed`, `expires` and `revived_ns` (when dead letters came back, where priorities age) are instants by sequence;
     `failures` by sequence; from `next_sequence` on nothing is loaded, and of what is below it not `earlier`, as
-    `ranges.pack_runs` makes it.
+    `ranges.pack_runs` makes it. `first_sequence`: of the first message that was ever published to it.
     """
 
     name: str
@@ -272,6 +312,20 @@ class SubscriptionRestored(_Fact, frozen=True):
     held_bytes: int
     revived_ns: dict[int, int]
     earlier: bytes = b""
+    first_sequence: int = 1
+
+
+class SnapshotRestored(_Fact, frozen=True):
+    """A snapshot's whole state; see `SnapshotCreated`."""
+
+    name: str
+    topic_number: int
+    held: bytes
+    next_sequence: int
+    created_ns: int
+    expires_ns: int
+    labels: dict[str, str]
+    resource: bytes
 
 
 Fact = (
@@ -281,7 +335,11 @@ Fact = (
     | SubscriptionCreated
     | SubscriptionUpdated
     | SubscriptionDetached
+    | SubscriptionSought
     | SubscriptionDeleted
+    | SnapshotCreated
+    | SnapshotUpdated
+    | SnapshotDeleted
     | DocumentPut
     | DocumentDeleted
     | MessagesPublished
@@ -299,4 +357,5 @@ Fact = (
     | CheckpointBegun
     | TopicRestored
     | SubscriptionRestored
+    | SnapshotRestored
 )

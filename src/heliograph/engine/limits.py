@@ -28,8 +28,10 @@ INSTANT_NS_MAX = 2**63 - 1  # what a store's column holds: the year 2262
 SPAN_NS_MAX = 2**62  # 146 years; so that an instant of these days and a span can be stored, too
 
 
-def check_drafts(drafts: Sequence[Draft]) -> None:
-    """`check_draft` for each; most cannot break any bound, and are passed over quickly."""
+def check_drafts(drafts: Sequence[Draft]) -> bool:
+    """`check_draft` for each; most cannot break any bound, and are passed over quickly. Returns whether any has a
+    publish time of its own."""
+    timed = False
     for draft in drafts:
         if (
             draft.attributes
@@ -40,6 +42,8 @@ def check_drafts(drafts: Sequence[Draft]) -> None:
             or len(draft.data) > MESSAGE_BYTES_MAX
         ):
             check_draft(draft)
+            timed |= draft.publish_time_ns != 0
+    return timed
 
 
 def check_draft(draft: Draft) -> None:
@@ -57,7 +61,7 @@ def check_draft(draft: Draft) -> None:
         raise MessageTooLarge("Message size exceeds maximum of 10MB")
     if len(draft.ordering_key.encode()) > ORDERING_KEY_BYTES_MAX:
         raise InvalidArgument(f"Ordering key exceeds {ORDERING_KEY_BYTES_MAX} bytes")
-    _check_instant(draft.publish_time_ns, "Publish time")
+    check_instant(draft.publish_time_ns, "Publish time")
     if draft.dedup_id:
         check_text(draft.dedup_id, "Deduplication id")
         if len(draft.dedup_id.encode()) > DEDUP_ID_BYTES_MAX:
@@ -78,14 +82,19 @@ def check_priority(priority: int) -> None:
 
 def _check_extras(extras: Extras) -> None:
     check_priority(extras.priority)
-    _check_instant(extras.available_at_ns, "Delivery time")
-    _check_instant(extras.expires_at_ns, "Expiry time")
+    check_instant(extras.available_at_ns, "Delivery time")
+    check_instant(extras.expires_at_ns, "Expiry time")
     check_text(extras.content_type, "Content type")
     if not 0 <= extras.max_delivery_attempts <= INSTANT_NS_MAX:
         raise InvalidArgument(f"Delivery attempts must not be negative, nor {extras.max_delivery_attempts}")
 
 
-def _check_instant(instant_ns: int, what: str) -> None:
+def check_instant(instant_ns: int, what: str) -> None:
+    """Refuse what no store could keep. 0 = none.
+
+    Raises:
+        InvalidArgument: naming `what`.
+    """
     if not 0 <= instant_ns <= INSTANT_NS_MAX:
         raise InvalidArgument(f"{what} is out of range: {instant_ns} ns since the epoch")
 

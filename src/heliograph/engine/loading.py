@@ -16,7 +16,7 @@ from heliograph.engine.limits import PRIORITY_MAX
 from heliograph.engine.log import PAGE_MESSAGES
 from heliograph.engine.message import Message, priority_of, size_bytes
 from heliograph.engine.ordering import OrderingKeys
-from heliograph.engine.ranges import Run, Runs, count_of, difference, from_runs
+from heliograph.engine.ranges import Run, Runs, count_of, difference, from_runs, to_runs, union
 from heliograph.engine.schedule import Schedule
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Totals
@@ -47,6 +47,7 @@ class Loading:
         "detached",
         "failures",
         "filter",
+        "first_sequence",
         "held_bytes",
         "lease_number",
         "leases",
@@ -68,7 +69,7 @@ class Loading:
         self.created_ns = created_ns
         self.detached = False
         self.filter = parse_filter(settings.filter) if settings.filter else None
-        self.next_sequence = topic.log.next_sequence
+        self.first_sequence = self.next_sequence = topic.log.next_sequence
         self.backlog = Backlog()
         self.leases = Leases()
         self.lease_number = 0  # of the latest hand-out
@@ -318,6 +319,12 @@ class Loading:
                 return
             yield from range(first, min(stop, last + 1))
         yield from self.topic.log.held_sequences(self.next_sequence, last)
+
+    def unacknowledged_runs(self) -> list[Run]:
+        """Every message that waits or is leased, dead letters apart; what is not loaded is not looked at one by one."""
+        loaded = [*self.backlog, *(self._delayed or ()), *(self._keys or ()), *self.leases.by_sequence]
+        head = self.topic.log.next_sequence
+        return union(to_runs(sorted(loaded)), self._earlier or (), [(self.next_sequence, head)])
 
     def unacknowledged(self) -> list[int]:
         """Every message it holds in any state, dead letters among them, by sequence."""

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from operator import or_
 
 from heliograph.engine.message import Message, total_bytes
-from heliograph.engine.ranges import Run, to_runs
+from heliograph.engine.ranges import Run, count_of, from_runs, to_runs
 from heliograph.engine.residency import Residency
 from heliograph.errors import Internal
 
@@ -84,6 +84,23 @@ class Page:
             self.live += not out[place]
             out[place] = 1
         if self.holders is not None:
+            for place in places:
+                self.holders[place] += 1
+
+    def hold_again(self, places: Sequence[int]) -> None:
+        """One holder more for each of these places: where none was, the message is out of memory."""
+        held = list(self.held_places())
+        held.extend([None] * (PAGE_MESSAGES - len(held)))
+        if self.holders is None and any(map(held.__getitem__, places)):
+            self.holders = array("I", [bool(one) for one in held])
+        absent = [place for place in places if not held[place]]
+        if absent:
+            self.out = bytearray(PAGE_MESSAGES if self.out is None else self.out)
+            for place in absent:
+                self.out[place] = 1
+            self.live += len(absent)
+        if self.holders is not None:
+            self.holders.extend([0] * (PAGE_MESSAGES - len(self.holders)) if self.out is not None else [])
             for place in places:
                 self.holders[place] += 1
 
@@ -269,6 +286,7 @@ class TopicLog:
             page = self._pages[number] = Page()
             page.out = bytearray(PAGE_MESSAGES)
             self._outside += 1
+            self._floor_page = min(self._floor_page, number)
         elif page.out is None or page.messages:
             self._outside += page.out is None
             page.go_out()  # a subscription that was restored before has looked into it
@@ -289,6 +307,31 @@ class TopicLog:
             else:
                 self._page_outside(number).hold_places([(sequence - 1) & _MASK for sequence in sequences[index:stop]])
             index = stop
+
+    # ── seeking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_back(self, runs: Sequence[Run]) -> None:
+        """One holder more for each: messages that somebody has in memory, or the store."""
+        for number, pieces in _by_page(runs):
+            page = self._pages.get(number)
+            places = [(sequence - 1) & _MASK for sequence in from_runs(pieces)]
+            if page is None:
+                page = self._page_outside(number)
+                if len(pieces) == 1:
+                    page.hold_outside(places[0], len(places))
+                    continue
+            was_inside = page.out is None
+            page.hold_again(places)
+            self._outside += was_inside and page.out is not None
+
+    def release_runs(self, runs: Sequence[Run]) -> None:
+        """As `release`; whole pages that nobody else holds go at once."""
+        for number, pieces in _by_page(runs):
+            page = self._pages[number]
+            if page.holders is None and page.live == count_of(pieces):
+                self._drop(number, page)
+            else:
+                self.release(list(from_runs(pieces)))
 
     def floor(self) -> int:
         """The lowest sequence that somebody holds; `next_sequence` if nobody holds any."""
@@ -422,3 +465,20 @@ class TopicLog:
 def _size_bytes(messages: Sequence[Message]) -> int:
     """What they take in memory."""
     return total_bytes(messages) + OVERHEAD_BYTES * len(messages)
+
+
+def _by_page(runs: Sequence[Run]) -> Iterator[tuple[int, list[Run]]]:
+    """Runs cut at the pages' ends, with the number of the page that each group is in."""
+    number, pieces = -1, list[Run]()
+    for first, stop in runs:
+        while first < stop:
+            page = (first - 1) >> _SHIFT
+            end = min(stop, (page + 1) * PAGE_MESSAGES + 1)
+            if page != number:
+                if pieces:
+                    yield number, pieces
+                number, pieces = page, []
+            pieces.append((first, end))
+            first = end
+    if pieces:
+        yield number, pieces

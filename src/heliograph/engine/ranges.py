@@ -85,6 +85,11 @@ def difference(runs: Sequence[Run], without: Sequence[Run]) -> list[Run]:
     return left
 
 
+def intersection(runs: Sequence[Run], others: Sequence[Run]) -> list[Run]:
+    """What is in both; each is of maximal runs."""
+    return difference(runs, difference(runs, others))
+
+
 def between(runs: Sequence[Run], first: int, stop: int) -> list[Run]:
     """What of the runs is in [first, stop)."""
     return [(max(a, first), min(b, stop)) for a, b in runs if a < stop and b > first]

@@ -3,11 +3,13 @@ may be trimmed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from heliograph.engine.ranges import Run
+from heliograph.engine.ranges import Run, between, union, unpack_runs
 from heliograph.engine.settings import NEVER_NS
+from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 
@@ -39,11 +41,12 @@ class TrimPoint(NamedTuple):
 
 
 def past_retention(subscription: Subscription, now_ns: int) -> list[int]:
-    """Waiting messages published longer ago than the subscription keeps them. What is leased is looked at when it has
-    come back."""
+    """Waiting messages published longer ago than the subscription, or its topic, keeps them (pubsub-protocol.md 1.3.8).
+    What is leased is looked at when it has come back."""
     if not subscription.settings.message_retention_ns:
         return []
-    cutoff_ns = now_ns - subscription.settings.message_retention_ns
+    kept_ns = max(subscription.settings.message_retention_ns, subscription.topic.settings.message_retention_ns)
+    cutoff_ns = now_ns - kept_ns
     oldest = subscription.oldest_waiting()
     if not oldest or subscription.topic.log[oldest].publish_time_ns >= cutoff_ns:
         return []
@@ -53,11 +56,14 @@ def past_retention(subscription: Subscription, now_ns: int) -> list[int]:
     return sorted(sequence for sequence in subscription.waiting_sequences(last) if sequence <= last)
 
 
-def trim_point(topic: Topic, now_ns: int) -> TrimPoint:
-    """Up to where the store may forget the topic's log."""
+def trim_point(topic: Topic, now_ns: int, snapshots: Sequence[Snapshot] = ()) -> TrimPoint:
+    """Up to where the store may forget the topic's log; its snapshots need messages that nobody holds any more."""
     kept_ns = topic.settings.message_retention_ns
     for subscription in topic.subscriptions.values():
         if subscription.settings.retain_acked_messages:
             kept_ns = max(kept_ns, subscription.settings.message_retention_ns)
     up_to, held = topic.log.settled(STRAGGLER_RUNS_MAX)
+    if snapshots:
+        up_to = min(up_to, *[snapshot.next_sequence for snapshot in snapshots])
+        held = between(union(held, *[unpack_runs(snapshot.held) for snapshot in snapshots]), 0, up_to)
     return TrimPoint(topic.number, up_to, now_ns - kept_ns if kept_ns else NEVER_NS, held)

@@ -17,8 +17,10 @@ from heliograph.engine.facts import Fact
 from heliograph.engine.leases import Lease
 from heliograph.engine.log import TopicLog
 from heliograph.engine.message import Message
+from heliograph.engine.ranges import unpack_runs
 from heliograph.engine.residency import Residency
 from heliograph.engine.settings import SubscriptionSettings
+from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import SubscriptionNotFound, TopicNotFound
@@ -35,6 +37,7 @@ class State:
     def __init__(self, read_log: Callable[[int, int, int], list[Message]] | None = None) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.snapshots: dict[str, Snapshot] = {}
         self.documents = Documents()
         self.woken: set[str] = set()  # subscriptions that may have something to deliver since the caller last looked
         self.forwards: list[tuple[str, int]] = []  # (subscription, sequence) of dead letters to publish to their topic
@@ -55,7 +58,11 @@ class State:
             f.SubscriptionCreated: self._on_subscription_created,
             f.SubscriptionUpdated: self._on_subscription_updated,
             f.SubscriptionDetached: self._on_subscription_detached,
+            f.SubscriptionSought: self._on_subscription_sought,
             f.SubscriptionDeleted: self._on_subscription_deleted,
+            f.SnapshotCreated: self._on_snapshot_created,
+            f.SnapshotUpdated: self._on_snapshot_updated,
+            f.SnapshotDeleted: self._on_snapshot_deleted,
             f.DocumentPut: self.documents.put,
             f.DocumentDeleted: self.documents.delete,
             f.MessagesPublished: self._on_messages_published,
@@ -73,6 +80,7 @@ class State:
             f.CheckpointBegun: self._on_checkpoint_begun,
             f.TopicRestored: self._on_topic_restored,
             f.SubscriptionRestored: self._on_subscription_restored,
+            f.SnapshotRestored: self._on_snapshot_restored,
         }
 
     # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,9 +135,15 @@ class State:
             raise SubscriptionNotFound(name)
         return subscription
 
+    @property
+    def last_number(self) -> int:
+        """Of the latest topic or subscription."""
+        return self._number
+
     def all_topics(self) -> list[Topic]:
-        """Those that exist, and those that are deleted and have subscriptions left."""
+        """Those that exist, and those that are deleted and have subscriptions or snapshots left."""
         topics = {topic.number: topic for topic in self.topics.values()}
+        topics |= {snapshot.topic.number: snapshot.topic for snapshot in self.snapshots.values()}
         # those of detached ones last: they only stand for a topic
         for subscription in sorted(self.subscriptions.values(), key=lambda subscription: subscription.detached):
             topics.setdefault(subscription.topic.number, subscription.topic)
@@ -181,12 +195,51 @@ class State:
         self.subscriptions[fact.name].detach()
         self.woken.add(fact.name)
 
+    def _on_subscription_sought(self, fact: f.SubscriptionSought) -> None:
+        self.subscriptions[fact.subscription].seek(unpack_runs(fact.held))
+        self.woken.add(fact.subscription)
+
     def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:
         subscription = self.subscriptions.pop(fact.name)
         subscription.clear()
         del self._by_number[subscription.number]
         subscription.topic.detach(subscription)
         self.woken.add(fact.name)
+
+    # ── snapshots ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshots_by_topic(self) -> dict[int, list[Snapshot]]:
+        """By their topic's number."""
+        by_topic: dict[int, list[Snapshot]] = {}
+        for snapshot in self.snapshots.values():
+            by_topic.setdefault(snapshot.topic.number, []).append(snapshot)
+        return by_topic
+
+    def _on_snapshot_created(self, fact: f.SnapshotCreated) -> None:
+        topic = self.subscriptions[fact.subscription].topic
+        self._add_snapshot(fact, topic)
+
+    def _on_snapshot_restored(self, fact: f.SnapshotRestored) -> None:
+        self._add_snapshot(fact, self._restored[fact.topic_number])
+
+    def _add_snapshot(self, fact: f.SnapshotCreated | f.SnapshotRestored, topic: Topic) -> None:
+        self.snapshots[fact.name] = Snapshot(
+            name=fact.name,
+            topic=topic,
+            held=fact.held,
+            next_sequence=fact.next_sequence,
+            created_ns=fact.created_ns,
+            expires_ns=fact.expires_ns,
+            labels=fact.labels,
+            resource=fact.resource,
+        )
+
+    def _on_snapshot_updated(self, fact: f.SnapshotUpdated) -> None:
+        snapshot = self.snapshots[fact.name]
+        snapshot.expires_ns, snapshot.labels, snapshot.resource = fact.expires_ns, dict(fact.labels), fact.resource
+
+    def _on_snapshot_deleted(self, fact: f.SnapshotDeleted) -> None:
+        del self.snapshots[fact.name]
 
     def _new_log(self, topic_number: int) -> TopicLog:
         if self._read_log is None:
@@ -198,6 +251,9 @@ class State:
     def _on_messages_published(self, fact: f.MessagesPublished) -> None:
         topic, messages = self.topics[fact.topic], fact.messages
         topic.log.append(messages, len(topic.subscriptions))
+        if messages[0].publish_time_ns < topic.newest_ns or fact.disordered:
+            topic.in_time_order = False
+        topic.newest_ns = messages[-1].publish_time_ns
         if topic.plain and any(message.extras is not None for message in messages):
             topic.plain = False
         if topic.filtered:
@@ -271,6 +327,7 @@ class State:
         facts: list[Fact] = [f.CheckpointBegun(self._number)]
         facts += [_restored(topic) for topic in self.all_topics()]
         facts += [subscription.capture() for subscription in self.subscriptions.values()]
+        facts += [snapshot.capture() for snapshot in self.snapshots.values()]
         return facts + self.documents.capture()
 
     def _on_checkpoint_begun(self, fact: f.CheckpointBegun) -> None:
@@ -279,12 +336,14 @@ class State:
         self.subscriptions.clear()
         self._by_number.clear()
         self._restored.clear()
+        self.snapshots.clear()
         self.documents.clear()
 
     def _on_topic_restored(self, fact: f.TopicRestored) -> None:
         topic = Topic(fact.name, fact.number, fact.settings, fact.created_ns, self._new_log(fact.number))
         topic.log.skip(fact.next_sequence - 1)
         topic.plain, topic.deleted = fact.plain, fact.deleted
+        topic.in_time_order, topic.newest_ns = fact.in_time_order, fact.newest_ns
         if fact.dedup_ids:
             topic.dedup_ids = DedupIds(fact.dedup_ids)
         self._restored[fact.number] = topic
@@ -315,4 +374,6 @@ def _restored(topic: Topic) -> f.TopicRestored:
         plain=topic.plain,
         next_sequence=topic.log.next_sequence,
         dedup_ids=topic.dedup_ids.noted() if topic.dedup_ids is not None else {},
+        in_time_order=topic.in_time_order,
+        newest_ns=topic.newest_ns,
     )

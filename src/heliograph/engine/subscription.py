@@ -18,7 +18,7 @@ from heliograph.engine.leases import Lease, Leases
 from heliograph.engine.loading import Loading
 from heliograph.engine.message import Message, size_bytes, total_bytes
 from heliograph.engine.ordering import OrderingKeys
-from heliograph.engine.ranges import Runs, from_runs, pack_runs, to_runs, unpack_runs
+from heliograph.engine.ranges import Run, Runs, difference, from_runs, pack_runs, to_runs, union, unpack_runs
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Statistics
 from heliograph.engine.topic import Topic
@@ -258,6 +258,7 @@ class Subscription(Loading):
             outstanding_bytes=self.outstanding_bytes,
             held_bytes=self.held_bytes,
             revived_ns=dict(self._revived_ns or {}),
+            first_sequence=self.first_sequence,
             earlier=pack_runs(self._earlier) if self._earlier is not None else b"",
         )
 
@@ -266,6 +267,7 @@ class Subscription(Loading):
         an ordering key."""
         self.detached = state.detached
         self.next_sequence = state.next_sequence if not state.detached else self.topic.log.next_sequence
+        self.first_sequence = state.first_sequence
         self.lease_number = state.lease_number
         self.failures = dict(state.failures)
         self.dead = {letter.sequence: letter for letter in state.dead}
@@ -307,12 +309,28 @@ class Subscription(Loading):
 
     def clear(self) -> None:
         """Everything it holds goes: it is deleted, or its topic's backlog is cleared."""
-        self.topic.log.release(self.unacknowledged())
+        self.topic.log.release_runs(union(self.unacknowledged_runs(), to_runs(sorted(self.dead))))
+        self.dead = {}
+        self._begin_anew([])
+
+    def seek(self, target: list[Run]) -> None:
+        """SubscriptionSought: exactly these are not acknowledged, dead letters apart. What it holds already and will
+        hold is not touched, since it may be in memory only."""
+        before = self.unacknowledged_runs()
+        self.topic.log.take_back(difference(target, before))
+        self.topic.log.release_runs(difference(before, target))
+        self._begin_anew(target)
+
+    def _begin_anew(self, unloaded: list[Run]) -> None:
+        """Nothing is loaded, and nothing known of these messages, which it holds."""
         self.next_sequence = self.topic.log.next_sequence
-        self._earlier = None
+        if unloaded and unloaded[-1][1] == self.next_sequence and self.filter is None:
+            self.next_sequence = unloaded[-1][0]
+            unloaded = unloaded[:-1]
+        self._earlier = Runs(unloaded) if unloaded else None
         self.backlog = Backlog()
         self.leases = Leases()
-        self.failures, self.dead = {}, {}
+        self.failures = {}
         self.outstanding_bytes = self.held_bytes = 0
         self._keys = OrderingKeys() if self._keys is not None else None
         self._delayed = self._expires = self._revived_ns = None

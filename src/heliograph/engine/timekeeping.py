@@ -83,14 +83,25 @@ class Timekeeping(State):
             self._sweep(now_ns)
 
     def _sweep(self, now_ns: int) -> None:
-        """Waiting messages past their retention go, and the store learns what nobody needs any more."""
+        """Waiting messages past their retention go, snapshots expire, and the store learns what nobody needs any
+        more."""
         self._sweep_ns, self._published = now_ns + SWEEP_NS, 0
+        for snapshot in list(self.snapshots.values()):
+            if snapshot.expires_ns <= now_ns:
+                self._record(f.SnapshotDeleted(snapshot.name))
+            else:
+                self._sweep_by(snapshot.expires_ns)
         for subscription in list(self.subscriptions.values()):
             old = self._past_retention(subscription, now_ns)
             for start in range(0, len(old), PURGED_PER_FACT_MAX):
                 self._record(f.MessagesPurged(subscription.name, old[start : start + PURGED_PER_FACT_MAX]))
             self._schedule(subscription)  # a key that goes on may bring a delay
-        self.trims = [trim_point(topic, now_ns) for topic in self.all_topics()]
+        snapshots = self.snapshots_by_topic()
+        self.trims = [trim_point(topic, now_ns, snapshots.get(topic.number, ())) for topic in self.all_topics()]
+
+    def _sweep_by(self, instant_ns: int) -> None:
+        """At the latest."""
+        self._sweep_ns = min(self._sweep_ns, instant_ns) if self._sweep_ns else instant_ns
 
     def _past_retention(self, subscription: Subscription, now_ns: int) -> list[int]:
         """None of messages that cannot be read: whoever pulls them is told, others are not held up."""

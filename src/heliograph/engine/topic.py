@@ -28,8 +28,10 @@ class Topic:
         "dedup_ids",
         "deleted",
         "filtered",
+        "in_time_order",
         "log",
         "name",
+        "newest_ns",
         "number",
         "plain",
         "settings",
@@ -44,6 +46,8 @@ class Topic:
         self.log = log
         self.subscriptions: dict[str, Subscription] = {}
         self.filtered: list[Subscription] = []  # those of them that have a filter
+        self.in_time_order = True  # publish times grew with the sequences, up to `newest_ns`
+        self.newest_ns = 0
         self.plain = True  # no message ever carried extras, so they need no look when they are loaded
         self.deleted = False
         self.dedup_ids: DedupIds | None = None  # made when it is needed: few topics ever do

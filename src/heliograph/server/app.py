@@ -12,7 +12,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from h2corn import Config, Server
@@ -21,6 +21,7 @@ from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
 from heliograph.server import claims, events, health, queue_openapi
 from heliograph.server import log as topic_log
+from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
@@ -123,7 +124,10 @@ class Application:
             routes += hooks.routes
         feeds = Feeds(broker)
         commands = QueueCommands(broker, feeds, closing)
-        self._queue_socket = QueueSocket(broker, feeds, closing, commands, self._hosts)
+        self._sockets: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
+            QueueSocket.PATH: QueueSocket(broker, feeds, closing, commands, self._hosts),
+            BrokerSocket.PATH: BrokerSocket(broker, feeds, closing, commands.holders, self._hosts),
+        }
         self.pushing = Pushing(broker)
         methods = pubsub_methods(broker, feeds, closing, profile, subscription_changed=self.pushing.look)
         if hooks is not None:
@@ -149,8 +153,9 @@ class Application:
             await self._websocket(scope, receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == QueueSocket.PATH:
-            await self._queue_socket(scope, receive, send)
+        socket = self._sockets.get(scope["path"])
+        if socket is not None:
+            await socket(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 

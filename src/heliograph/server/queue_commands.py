@@ -26,7 +26,8 @@ from heliograph.errors import (
 from heliograph.server import queue_requests as q
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
-from heliograph.server.queue_session import Holders, Session
+from heliograph.server.held import Holders
+from heliograph.server.queue_session import Session
 from heliograph.server.routing import Receive
 from heliograph.server.taking import take_or_wait
 from heliograph.server.waiting import Wait

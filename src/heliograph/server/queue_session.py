@@ -11,19 +11,17 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from heliograph.broker.protocol import Broker
-from heliograph.engine.message import Delivery, size_bytes
+from heliograph.engine.message import Delivery
 from heliograph.errors import AlreadyExists, ConsumerNotFound, HeliographError, Internal, SubscriptionNotFound
 from heliograph.server.feed import Feed, Feeds
+from heliograph.server.held import NEVER_NS, Connection, Holders
 from heliograph.server.taking import give_back, leased
 
 log = logging.getLogger(__name__)
-
-NEVER_NS = 2**63
 
 BATCH_MESSAGES = 100
 """Of one pull; then it is another's turn."""
@@ -45,72 +43,7 @@ Fail = Callable[[str, HeliographError], Awaitable[None]]
 """Tells that the subscription of that name has ended, and why."""
 
 
-class Holders:
-    """Which connection holds a delivery, by ack id; so that whoever settles it frees that connection's credit."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
-        self._subscribed: dict[str, Counter[str]] = {}
-
-    def subscribed(self, name: str) -> Mapping[str, int]:
-        """How many connections are subscribed to `name`, by consumer."""
-        return self._subscribed.get(name, {})
-
-    def join(self, name: str, consumer: str) -> None:
-        """A connection subscribes."""
-        self._subscribed.setdefault(name, Counter())[consumer] += 1
-
-    def leave(self, name: str, consumer: str) -> None:
-        """A subscription ends."""
-        consumers = self._subscribed[name]
-        consumers[consumer] -= 1
-        self._subscribed[name] = +consumers
-        if not self._subscribed[name]:
-            del self._subscribed[name]
-
-    def hold(self, session: Session, ack_ids: Sequence[str]) -> None:
-        """`session` holds these."""
-        self._sessions.update(dict.fromkeys(ack_ids, session))
-
-    def forget(self, ack_ids: Sequence[str]) -> None:
-        """Nobody holds these any more, and nobody is told."""
-        for ack_id in ack_ids:
-            self._sessions.pop(ack_id, None)
-
-    def settled(self, ack_ids: Sequence[str]) -> None:
-        """These were acknowledged or given back, or are stale."""
-        if self._sessions:
-            for ack_id in ack_ids:
-                session = self._sessions.pop(ack_id, None)
-                if session is not None:
-                    session.settled(ack_id)
-
-    def extended(self, ack_ids: Sequence[str], deadline_ns: int) -> None:
-        """The leases of these now end at `deadline_ns`."""
-        if self._sessions:
-            for ack_id in ack_ids:
-                session = self._sessions.get(ack_id)
-                if session is not None:
-                    session.extended(ack_id, deadline_ns)
-
-
-class Held(NamedTuple):
-    """A delivery that a connection holds.
-
-    Args:
-        name: of the subscription.
-        deadline_ns: when the lease ends.
-        size: as `engine.message.size_bytes` counts.
-        pushed_by: what pushed it; None = the client asked for it.
-    """
-
-    name: str
-    deadline_ns: int
-    size: int
-    pushed_by: Subscription | None
-
-
-class Session:
+class Session(Connection):
     """See the module.
 
     Args:
@@ -120,19 +53,13 @@ class Session:
         push, fail: send to the client.
     """
 
-    LOOK_AT_MIN = 10_000
-
     def __init__(self, broker: Broker, feeds: Feeds, holders: Holders, push: Push, fail: Fail) -> None:
-        self._broker = broker
+        super().__init__(broker, holders)
         self._feeds = feeds
-        self._holders = holders
         self._push = push
         self._fail = fail
         self._name = f"connection-{_PROCESS}-{next(_numbers)}"
-        self._held: dict[str, Held] = {}  # by ack id
-        self._look_at = self.LOOK_AT_MIN
         self._subscriptions: dict[str, Subscription] = {}
-        self._closed = False
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -195,67 +122,16 @@ class Session:
             subscription.leave(self._feeds)
 
     def close(self) -> None:
-        """The connection is gone: its leases go back at once, and count as no failure. Idempotent."""
-        self._closed = True
+        """See `Connection`; nothing is pushed any more."""
         for name, subscription in list(self._subscriptions.items()):
             self._end(name, subscription)
             subscription.stop(at_once=True)
-        held, self._held = self._held, {}
-        self._holders.forget(list(held))
-        by_name: dict[str, list[str]] = {}
-        for ack_id, one in held.items():
-            by_name.setdefault(one.name, []).append(ack_id)
-        for name, ack_ids in by_name.items():
-            give_back(self._broker, name, ack_ids)
+        super().close()
 
-    # ── what it holds ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def hold(self, name: str, deliveries: Sequence[Delivery], pushed_by: Subscription | None = None) -> None:
-        """The client has got these, or is about to. If it is gone already, they go back."""
-        ack_ids = [delivery.ack_id for delivery in deliveries]
-        if self._closed:
-            give_back(self._broker, name, ack_ids)
-            return
-        for delivery in deliveries:
-            size = size_bytes(delivery.message)
-            self._held[delivery.ack_id] = Held(name, delivery.deadline_ns, size, pushed_by)
-            if pushed_by is not None:
-                pushed_by.add(size, delivery.deadline_ns)
-        self._holders.hold(self, ack_ids)
-        if len(self._held) >= self._look_at:
-            self.drop_ended()
-
-    def drop_ended(self) -> None:
-        """Those whose lease has ended are not held any more: so that a client that never acknowledges fills no memory,
-        and gets what comes next."""
-        now_ns = self._broker.now_ns()
-        ended = [ack_id for ack_id, held in self._held.items() if held.deadline_ns <= now_ns]
-        for ack_id in ended:
-            held = self._held.pop(ack_id)
-            if held.pushed_by is not None:
-                held.pushed_by.remove(held.size)
-        self._holders.forget(ended)
-        self._look_at = max(self.LOOK_AT_MIN, 2 * len(self._held))
-
-    def earliest_ns(self, subscription: Subscription) -> int:
-        """When the first lease ends on what `subscription` pushed."""
-        return min((one.deadline_ns for one in self._held.values() if one.pushed_by is subscription), default=NEVER_NS)
-
-    def settled(self, ack_id: str) -> None:
-        """It does not hold this one any more."""
-        held = self._held.pop(ack_id)
-        if held.pushed_by is not None:
-            held.pushed_by.remove(held.size)
-        subscription = self._subscriptions.get(held.name)
+    def _freed(self, name: str) -> None:
+        subscription = self._subscriptions.get(name)
         if subscription is not None:
             subscription.has_credit()
-
-    def extended(self, ack_id: str, deadline_ns: int) -> None:
-        """The lease now ends then."""
-        held = self._held[ack_id]
-        self._held[ack_id] = held._replace(deadline_ns=deadline_ns)
-        if held.pushed_by is not None:
-            held.pushed_by.earliest_ns = min(held.pushed_by.earliest_ns, deadline_ns)
 
 
 class Subscription:

@@ -13,7 +13,7 @@ from pathlib import Path
 from heliograph.engine.engine import Engine
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
-from heliograph.engine.ranges import to_runs
+from heliograph.engine.ranges import between, to_runs, union
 from heliograph.engine.subscription import Subscription
 from heliograph.store.directory import FILE_NAME
 from heliograph.store.findings import CheckReport, Finding, Findings, Spans
@@ -174,10 +174,12 @@ class _Check:
 
     def _held_are_there(self, engine: Engine) -> None:
         """Every message that some subscription holds is in the file."""
+        snapshots = engine.snapshots_by_topic()
         for topic in engine.all_topics():
             stored = self._rows.stored.get(topic.number, Spans())
             known = Spans((loss[1], loss[2]) for loss in self._rows.losses if loss.topic_number == topic.number)
-            for first, stop in to_runs(topic.log.held_sequences(1, topic.log.next_sequence - 1)):
+            held = to_runs(topic.log.held_sequences(1, topic.log.next_sequence - 1))
+            for first, stop in union(held, *[of_topic.needed() for of_topic in snapshots.get(topic.number, ())]):
                 for gap in stored.missing(first, stop - 1):
                     for lost_first, lost_last in known.missing(*gap):
                         self._rows.losses.append(Loss(topic.number, lost_first, lost_last, "they are missing"))
@@ -189,7 +191,11 @@ class _Check:
         if self._engine is not None:
             holders = [s.name for s in self._engine.subscriptions.values() if _holds(s, number, first, last)]
             affects = f"subscriptions that have not acknowledged all of them: {', '.join(holders)}"
-            if not holders:
+            snapshots = self._engine.snapshots_by_topic().get(number, ())
+            needing = [one.name for one in snapshots if between(one.needed(), first, last + 1)]
+            if needing:
+                affects = f"{affects}; snapshots: {', '.join(needing)}"
+            elif not holders:
                 affects = "no subscription: it was kept for readers of the topic's log only"
         self._findings.add(
             Finding("messages", problem, affects, self._rows.known.name(number), first, last, subscriptions=holders)

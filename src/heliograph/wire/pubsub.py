@@ -34,13 +34,16 @@ def draft(message: Any) -> Draft:
 
 def encode_message(message: Message, message_id: str) -> bytes:
     """A `PubsubMessage`."""
+    encoded_id = message_id.encode()
+    tail = (_MESSAGE_ID, SMALL[len(encoded_id)], encoded_id, _publish_time(message.publish_time_ns))
+    if message.data and not message.attributes and not message.ordering_key:
+        return b"".join((_DATA, varint(len(message.data)), message.data, *tail))
     parts: list[bytes] = []
     if message.data:
         parts += (_DATA, varint(len(message.data)), message.data)
     for attribute in message.attributes.items():
         parts.append(_attribute(attribute))
-    encoded_id = message_id.encode()
-    parts += (_MESSAGE_ID, SMALL[len(encoded_id)], encoded_id, _publish_time(message.publish_time_ns))
+    parts += tail
     if message.ordering_key:
         key = message.ordering_key.encode()
         parts += (_ORDERING_KEY, varint(len(key)), key)
@@ -57,10 +60,12 @@ def received_message(ack_id: str, message: bytes, delivery_attempt: int) -> byte
         delivery_attempt: 0 = not told.
     """
     encoded_id = ack_id.encode()
-    head = b"".join((_ACK_ID, varint(len(encoded_id)), encoded_id, _MESSAGE, varint(len(message))))
+    id_length, message_length = varint(len(encoded_id)), varint(len(message))
     tail = _DELIVERY_ATTEMPT + varint(delivery_attempt) if delivery_attempt else b""
-    length = varint(len(head) + len(message) + len(tail))
-    return b"".join((_RECEIVED_MESSAGE, length, head, message, tail))
+    length = 2 + len(id_length) + len(encoded_id) + len(message_length) + len(message) + len(tail)
+    return b"".join(
+        (_RECEIVED_MESSAGE, varint(length), _ACK_ID, id_length, encoded_id, _MESSAGE, message_length, message, tail)
+    )
 
 
 class DeliveryEncoder:
@@ -81,18 +86,16 @@ class DeliveryEncoder:
 
     def encode(self, delivery: Delivery, *, tell_attempt: bool) -> bytes:
         """See `received_message`; `tell_attempt` only with a dead letter policy (protocol 1.6.6)."""
-        encoded = self._young.get(delivery.message_id)
+        message_id = delivery.message_id
+        encoded = self._young.get(message_id)
         if encoded is None:
-            encoded = self._old.get(delivery.message_id) or encode_message(delivery.message, delivery.message_id)
-            self._keep(delivery.message_id, encoded)
+            encoded = self._old.get(message_id) or encode_message(delivery.message, message_id)
+            self._young_bytes += len(encoded)
+            if self._young_bytes > self._generation_bytes_max:
+                self._old, self._young, self._young_bytes = self._young, {}, len(encoded)
+            if len(encoded) <= self._generation_bytes_max:
+                self._young[message_id] = encoded
         return received_message(delivery.ack_id, encoded, delivery.attempt if tell_attempt else 0)
-
-    def _keep(self, message_id: str, encoded: bytes) -> None:
-        self._young_bytes += len(encoded)
-        if self._young_bytes > self._generation_bytes_max:
-            self._old, self._young, self._young_bytes = self._young, {}, len(encoded)
-        if len(encoded) <= self._generation_bytes_max:
-            self._young[message_id] = encoded
 
 
 def publish_response(message_ids: Sequence[str]) -> bytes:

@@ -64,11 +64,11 @@ class SchemaChecks:
 
     def note(self, info: TopicInfo) -> None:
         """A topic was created or changed."""
-        if self._topics is not None and _use(info.settings) is not None:
+        if self._topics is not None and _use(info) is not None:
             self._topics.add(info.name)
 
     def _look_at_all(self) -> set[str]:
-        topics = {info.name for info in self._broker.list_topics() if _use(info.settings) is not None}
+        topics = {info.name for info in self._broker.list_topics() if _use(info) is not None}
         self._topics = topics
         return topics
 
@@ -143,7 +143,7 @@ class SchemaChecks:
         known = self._uses.get(info.name)
         if known is not None and known[0] is info.settings:
             return known[1]
-        use = _use(info.settings)
+        use = _use(info)
         if use is None:
             if self._topics is not None:
                 self._topics.discard(info.name)
@@ -202,10 +202,10 @@ def violation(
     )
 
 
-def _use(settings: TopicSettings) -> _Use | None:
-    if not settings.resource:
+def _use(info: TopicInfo) -> _Use | None:
+    if not info.name.startswith("projects/") or not info.settings.resource:  # the resource of others is their own
         return None
-    topic = proto.Topic.FromString(settings.resource)
+    topic = proto.Topic.FromString(info.settings.resource)
     if not topic.HasField("schema_settings"):
         return None
     own = topic.schema_settings

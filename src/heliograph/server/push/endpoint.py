@@ -1,4 +1,5 @@
-"""Sending push requests: one client for all endpoints, started with the first request."""
+"""Sending push requests: one client for all endpoints. Loading aiohttp takes a quarter of a second, so nothing imports
+this before there is something to send."""
 
 from __future__ import annotations
 
@@ -8,16 +9,12 @@ from typing import Any, NoReturn
 
 import aiohttp
 
-from heliograph.server.push.envelope import PushRequest
+from heliograph.server.push.envelope import NotAcknowledged, PushRequest
 
 ACKNOWLEDGED = frozenset((102, 200, 201, 202, 204))  # 1.13.2
 CONNECTIONS_MAX = 400  # to all endpoints together
 ERROR_CHARACTERS_MAX = 200
 ERROR_BODY_SECONDS = 1.0
-
-
-class NotAcknowledged(Exception):
-    """The endpoint does not take the message; the text says what happened."""
 
 
 class _Processing(Exception):

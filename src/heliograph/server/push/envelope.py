@@ -1,4 +1,4 @@
-"""What a push request carries (1.13.1, 1.13.4): a message in a JSON envelope, or as it is."""
+"""What a push request carries (1.13.1, 1.13.4): a message in a JSON envelope, or as it is; and that it was refused."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ _OWN_HEADERS = frozenset(
     )
 )
 """What an attribute may not set, since it would change the request itself."""
+
+
+class NotAcknowledged(Exception):
+    """The endpoint does not take the message; the text says what happened."""
 
 
 class PushRequest(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -18,11 +18,13 @@ from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.engine.message import Delivery, size_bytes
 from heliograph.errors import HeliographError, SubscriptionNotFound
 from heliograph.server.pubsub import proto
-from heliograph.server.push.endpoint import Client, NotAcknowledged
-from heliograph.server.push.envelope import push_request, rfc3339
+from heliograph.server.push.envelope import NotAcknowledged, push_request, rfc3339
 from heliograph.server.push.pace import Pace
-from heliograph.server.push.tokens import Tokens
 from heliograph.server.taking import give_back, leased
+
+if TYPE_CHECKING:
+    from heliograph.server.push.endpoint import Client
+    from heliograph.server.push.tokens import Tokens
 
 OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
 """Of the messages under way for one subscription; a larger one goes alone."""
@@ -55,7 +57,7 @@ class PushState(msgspec.Struct, frozen=True):
 
     Args:
         endpoint: where its messages go.
-        outstanding: requests under way.
+        outstanding: messages under way: sent, and the broker does not know yet what became of them.
         window: how many there may be.
         paused_until: RFC 3339; None = pushing.
         last_error: the latest failure since the server started; None = there was none.
@@ -80,8 +82,8 @@ class Shared(NamedTuple):
     """
 
     broker: Broker
-    client: Client
-    tokens: Tokens
+    client: Callable[[], Awaitable[Client]]
+    tokens: Callable[[], Awaitable[Tokens]]
     alarm: Callable[[int, Pusher], None]
     forget: Callable[[Pusher], None]
 
@@ -142,7 +144,7 @@ class Pusher:
         paused = pace.resume_ns > self._broker.now_ns()
         return PushState(
             self._config.push_endpoint,
-            len(self._outstanding),
+            len(self._outstanding) + len(self._settled),
             pace.window,
             rfc3339(pace.resume_ns) if paused else None,
             self._last_error,
@@ -241,11 +243,11 @@ class Pusher:
             request = push_request(config, self.name, delivery, tell_attempt=tell_attempt)
             if config.HasField("oidc_token"):
                 oidc = config.oidc_token
-                token = await self._shared.tokens.token(
-                    oidc.service_account_email, oidc.audience or config.push_endpoint
-                )
+                tokens = await self._shared.tokens()
+                token = await tokens.token(oidc.service_account_email, oidc.audience or config.push_endpoint)
                 request.headers["authorization"] = f"Bearer {token}"
-            await self._shared.client.post(config.push_endpoint, request)
+            client = await self._shared.client()
+            await client.post(config.push_endpoint, request)
         except (NotAcknowledged, HeliographError) as failure:
             error = str(failure)
         except Exception as failure:

@@ -8,12 +8,13 @@ import msgspec
 
 from heliograph.broker.protocol import Broker
 from heliograph.server.http import answer_json
+from heliograph.server.push import ISSUER
 from heliograph.server.push.service import Pushing
-from heliograph.server.push.tokens import ISSUER
 from heliograph.server.routing import Receive, Route, Scope, Send
 
 DISCOVERY = "/.well-known/openid-configuration"
 KEYS = "/oauth2/v3/certs"
+CERTIFICATES = "/oauth2/v1/certs"
 SUBSCRIPTIONS = "/api/v1/subscriptions/"
 
 
@@ -38,7 +39,11 @@ def push_routes(pushing: Pushing) -> list[Route]:
 
     async def keys(_scope: Scope, _receive: Receive, send: Send, _broker: Broker) -> None:
         """The keys that tokens of pushes are signed with (1.13.5), as a JSON Web Key Set."""
-        await answer_json(send, await pushing.tokens.public_keys())
+        await answer_json(send, await (await pushing.tokens()).public_keys())
+
+    async def certificates(_scope: Scope, _receive: Receive, send: Send, _broker: Broker) -> None:
+        """The same as X.509 certificates by key id."""
+        await answer_json(send, await (await pushing.tokens()).certificates())
 
     async def subscription(scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
         """What a subscription counts, and under "push" how its endpoint is doing, with the last error."""
@@ -56,5 +61,6 @@ def push_routes(pushing: Pushing) -> list[Route]:
     return [
         Route("GET", DISCOVERY, discovery),
         Route("GET", KEYS, keys),
+        Route("GET", CERTIFICATES, certificates),
         Route("GET", SUBSCRIPTIONS, subscription),
     ]

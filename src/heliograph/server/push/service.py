@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from typing import TYPE_CHECKING
 
 from heliograph.broker.clock import Timer
 from heliograph.broker.protocol import Broker
 from heliograph.errors import SubscriptionNotFound
-from heliograph.server.push.endpoint import Client
 from heliograph.server.push.pusher import Pusher, PushState, Shared, push_config
-from heliograph.server.push.tokens import Tokens
+
+if TYPE_CHECKING:
+    from heliograph.server.push.endpoint import Client
+    from heliograph.server.push.tokens import Tokens
 
 
 class Pushing:
@@ -22,10 +25,10 @@ class Pushing:
     """
 
     def __init__(self, broker: Broker) -> None:
-        self.tokens = Tokens(broker)
         self._broker = broker
-        self._client = Client()
-        self._shared = Shared(broker, self._client, self.tokens, self._alarm, self._forget)
+        self._shared = Shared(broker, self.client, self.tokens, self._alarm, self._forget)
+        self._client: Client | None = None
+        self._tokens: Tokens | None = None
         self._pushers: dict[str, Pusher] = {}
         self._loop: asyncio.AbstractEventLoop | None = None  # None = not serving
         self._timer: Timer | None = None
@@ -67,7 +70,24 @@ class Pushing:
         if self._timer is not None:
             self._timer.close()
         await asyncio.gather(*(pusher.close() for pusher in list(self._pushers.values())))
-        await self._client.close()
+        if self._client is not None:
+            await self._client.close()
+
+    async def client(self) -> Client:
+        """Who sends; made, and its library loaded, with the first message."""
+        if self._client is None:
+            made = await asyncio.to_thread(_new_client)
+            if self._client is None:  # no other request has made one meanwhile
+                self._client = made
+        return self._client
+
+    async def tokens(self) -> Tokens:
+        """Who signs; made, and its library loaded, when the first token or the keys are asked for."""
+        if self._tokens is None:
+            made = await asyncio.to_thread(_new_tokens, self._broker)
+            if self._tokens is None:  # as above
+                self._tokens = made
+        return self._tokens
 
     def _forget(self, pusher: Pusher) -> None:
         if self._pushers.get(pusher.name) is pusher:
@@ -102,3 +122,15 @@ class Pushing:
                 pusher.due()
         if self._alarms and self._timer is not None:
             self._timer.set(self._alarms[0][0])
+
+
+def _new_client() -> Client:
+    from heliograph.server.push.endpoint import Client
+
+    return Client()
+
+
+def _new_tokens(broker: Broker) -> Tokens:
+    from heliograph.server.push.tokens import Tokens
+
+    return Tokens(broker)

@@ -3,21 +3,27 @@
 The key is made when it is first needed, and kept as a document, so that an endpoint that has fetched the public part
 still trusts the broker after a restart. Tokens look as the real service's do, with its issuer, since endpoints check
 that; only the public keys are elsewhere.
+
+Nothing imports this before a token is needed, for the time that loading the libraries takes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from heliograph.broker.protocol import Broker
+from heliograph.server.push import ISSUER
 
-ISSUER = "https://accounts.google.com"
 LIFE_SECONDS = 3_600
 RENEW_SECONDS = 300
 """A token is replaced so long before its end."""
@@ -71,6 +77,11 @@ class Tokens:
         key = await self._signing_key()
         return {"keys": [key.as_dict(private=False) | {"kid": key.thumbprint(), "use": "sig", "alg": "RS256"}]}
 
+    async def certificates(self) -> dict[str, str]:
+        """The same key for those who want X.509 certificates (PEM) by key id, as the real service's `v1` has them."""
+        key = await self._signing_key()
+        return {key.thumbprint(): await asyncio.to_thread(_certificate, key)}
+
     async def _signing_key(self) -> RSAKey:
         async with self._making:
             if self._key is None:
@@ -81,3 +92,21 @@ class Tokens:
                     await self._broker.put_document(COLLECTION, DOCUMENT, kept)
                 self._key = RSAKey.import_key(msgspec.json.decode(kept))
             return self._key
+
+
+def _certificate(key: RSAKey) -> str:
+    """A certificate that the key signs for itself. It is the same whenever it is made."""
+    private_key = key.private_key
+    assert private_key is not None
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "heliograph push")])
+    serial = int.from_bytes(hashlib.sha256(key.thumbprint().encode()).digest()[:16], "big") or 1
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key)
+        .serial_number(serial)
+        .not_valid_before(datetime(2000, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2100, 1, 1, tzinfo=UTC))
+    )
+    return builder.sign(private_key, SHA256()).public_bytes(Encoding.PEM).decode()
