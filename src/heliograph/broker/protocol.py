@@ -299,6 +299,10 @@ class Broker(Protocol):
         """The sequence of the first durable message published at that instant or later, one behind the last if there is
         none; see `Store.log_offset`. Blocks on the store. Raises: TopicNotFound."""
 
+    def log_extent(self, topic: str, first: int, bytes_max: int) -> int:
+        """The last sequence of a range of the log that begins at `first` and has about `bytes_max` of messages; at
+        least `first`. Blocks on the store. Raises: TopicNotFound."""
+
     def event_bounds(self) -> tuple[int, int]:
         """(first, last) position of the event log that can be read; `last` is `first` - 1 when none can.
         Raises: FailedPrecondition (no event log is kept)."""

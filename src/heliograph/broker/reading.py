@@ -35,6 +35,11 @@ class Reading:
             number = self._engine.topic(topic).number
         return self._store.log_offset(number, published_ns)
 
+    def log_extent(self, topic: str, first: int, bytes_max: int) -> int:
+        with self._lock:
+            number = self._engine.topic(topic).number
+        return self._store.log_extent(number, first, bytes_max)
+
     def event_bounds(self) -> tuple[int, int]:
         self._check_event_log()
         return self._store.event_bounds()
