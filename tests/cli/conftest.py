@@ -62,9 +62,10 @@ def serve(tmp_path: Path) -> Iterator[Start]:
     """Starts `heliograph serve` on a free port; what still runs at the end is killed."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> Serve:
+    def start(*arguments: str, host_port: str = "") -> Serve:
+        where = ("--host-port", host_port) if host_port else ("--port", "0")
         process = subprocess.Popen(
-            [*HELIOGRAPH, "serve", "--port", "0", *arguments],
+            [*HELIOGRAPH, "serve", *where, *arguments],
             cwd=tmp_path,
             env=_environment(),
             stdin=subprocess.DEVNULL,

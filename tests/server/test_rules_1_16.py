@@ -26,7 +26,13 @@ def schema(rpc: Rpc, project: str) -> str:
     return name
 
 
-@pytest.fixture(params=["topic", "subscription", "schema"])
+@pytest.fixture
+def snapshot(rpc: Rpc, subscription: str) -> str:
+    name: str = rpc("CreateSnapshot", subscription=subscription).name
+    return name
+
+
+@pytest.fixture(params=["topic", "subscription", "snapshot", "schema"])
 def resource(request: pytest.FixtureRequest) -> str:
     name: str = request.getfixturevalue(request.param)
     return name
@@ -72,7 +78,7 @@ def test_1_16_a_wildcard_is_no_permission(rpc: Rpc, topic: str) -> None:
     assert code(rpc, "TestIamPermissions", resource=topic, permissions=["pubsub.*"]) is invalid
 
 
-@pytest.mark.parametrize("kind", ["topics", "subscriptions", "schemas"])
+@pytest.mark.parametrize("kind", ["topics", "subscriptions", "snapshots", "schemas"])
 def test_1_16_what_is_missing_has_no_policy_and_no_permissions(rpc: Rpc, project: str, kind: str) -> None:
     missing = f"{project}/{kind}/missing"
     for method in ("GetIamPolicy", "SetIamPolicy"):

@@ -83,7 +83,7 @@ class LocalBroker(Claims, Reading):
         self._lock = threading.RLock()
         self._housekeeping = Housekeeping(self._store, memory_budget_bytes, event_retention_ns)
         self._engine = self._housekeeping.engine
-        self._watches = Watches()
+        self._watches = self._engine.watched = Watches()
         self._commit: Commit = COMMITTED  # of the latest facts
         self._homeless: set[str] = set()  # topics that dead letters wait for, and that do not exist (yet)
         self._unread: list[tuple[str, int]] = []  # dead letters that could not be read; the timer tries again
@@ -204,6 +204,7 @@ class LocalBroker(Claims, Reading):
             if self._settled and self._store.failing is None:
                 self._acknowledge_settled()
             self._engine.tick(self._clock.now_ns())
+            self._engine.expire_unused(self._clock.now_ns())
             _, woken = self._finish_operation()
         wake(woken)
 

@@ -52,6 +52,10 @@ class Watches:
             else:
                 self._by_subscription.pop(subscription, None)
 
+    def __contains__(self, subscription: object) -> bool:
+        """Whether anybody watches it."""
+        return subscription in self._by_subscription
+
     def of(self, subscriptions: Iterable[str]) -> list[SubscriptionWatch]:
         """The watches of those subscriptions."""
         if not self._by_subscription:

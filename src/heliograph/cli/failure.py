@@ -4,7 +4,7 @@
 
     0    done (a server: stopped in order)
     1    the work failed: a balance that does not add up, an answer that is an error
-    2    wrong usage: an unknown option, a value out of range
+    2    wrong usage: an unknown option, a value out of range, a mistake in the configuration file
     3    this machine is not ready: the port is taken, the address is not its own, an extra or Java is not
          installed
     4    the data directory is refused: not writable, in use, damaged, made by a newer version, or not Heliograph's

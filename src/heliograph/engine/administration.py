@@ -6,6 +6,7 @@ from heliograph.engine import facts as f
 from heliograph.engine.dead_lettering import DeadLettering
 from heliograph.engine.filters import parse_filter
 from heliograph.engine.limits import check_settings, check_text
+from heliograph.engine.retention import SWEEP_NS
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
@@ -56,7 +57,13 @@ class Administration(DeadLettering):
         if settings.filter:
             parse_filter(settings.filter)
         self._record(f.SubscriptionCreated(name, self._number + 1, topic, settings, now_ns))
+        self._look_for_unused(settings, now_ns)
         return self.subscriptions[name]
+
+    def _look_for_unused(self, settings: SubscriptionSettings, now_ns: int) -> None:
+        """From now on, also when nothing is ever published."""
+        if settings.expires_after_ns and not self._sweep_ns:
+            self._sweep_by(now_ns + SWEEP_NS)
 
     def update_subscription(self, name: str, settings: SubscriptionSettings, now_ns: int) -> Subscription:
         """All its settings are these for what happens from now on: new leases get the new deadline, the next failures
@@ -81,8 +88,9 @@ class Administration(DeadLettering):
         if subscription.dead and forwards and settings.dead_letter_policy is None:
             self._retry(subscription, list(subscription.dead), now_ns)
         self._full.discard(name)
-        self._record(f.SubscriptionUpdated(name, settings))
+        self._record(f.SubscriptionUpdated(name, settings, now_ns))
         self._schedule(subscription)
+        self._look_for_unused(settings, now_ns)
         return subscription
 
     def detach_subscription(self, name: str, now_ns: int) -> None:

@@ -60,6 +60,7 @@ class Claims(Administration):
         if subscription.detached:
             raise SubscriptionDetached(subscription_name)
         check_claim(consumer, ttl_ns)
+        subscription.touched_ns = now_ns
         self.tick(now_ns)
         sequences = self._select(subscription, max_messages, 0, "", True, now_ns)
         if not sequences:
@@ -130,6 +131,7 @@ class Claims(Administration):
         settle: Callable[[Subscription, int, list[int]], None],
     ) -> int:
         subscription = self.subscription(subscription_name)
+        subscription.touched_ns = now_ns
         self.tick(now_ns)
         held = subscription.leases.of_consumer(CLAIM_PREFIX + consumer)
         found = {number: sequences for number, sequences in held.items() if up_to is None or number <= up_to}

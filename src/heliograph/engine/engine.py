@@ -175,6 +175,7 @@ class Engine(Seeking, Claims):
         subscription = self.subscription(subscription_name)
         if subscription.detached:
             raise SubscriptionDetached(subscription_name)
+        subscription.touched_ns = now_ns
         if ack_deadline_ns:
             check_ack_deadline(ack_deadline_ns)
         if consumer:
@@ -258,6 +259,7 @@ class Engine(Seeking, Claims):
             InvalidAckId: some are malformed; nothing is settled then.
         """
         subscription = self.subscription(subscription_name)
+        subscription.touched_ns = now_ns
         parsed = parse_ack_ids(ack_ids)
         self.tick(now_ns)
         by_sequence, own = subscription.leases.by_sequence, subscription.number

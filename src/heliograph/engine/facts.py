@@ -82,6 +82,14 @@ class SubscriptionUpdated(_Fact, frozen=True):
 
     name: str
     settings: SubscriptionSettings
+    updated_ns: int = 0
+
+
+class SubscriptionUsed(_Fact, frozen=True):
+    """Somebody pulled, waited or acknowledged at `used_ns`; told now and then only."""
+
+    name: str
+    used_ns: int
 
 
 class SubscriptionDetached(_Fact, frozen=True):
@@ -313,6 +321,7 @@ class SubscriptionRestored(_Fact, frozen=True):
     revived_ns: dict[int, int]
     earlier: bytes = b""
     first_sequence: int = 1
+    used_ns: int = 0
 
 
 class SnapshotRestored(_Fact, frozen=True):
@@ -334,6 +343,7 @@ Fact = (
     | TopicDeleted
     | SubscriptionCreated
     | SubscriptionUpdated
+    | SubscriptionUsed
     | SubscriptionDetached
     | SubscriptionSought
     | SubscriptionDeleted

@@ -59,6 +59,8 @@ class Loading:
         "settings",
         "topic",
         "totals",
+        "touched_ns",
+        "used_ns",
     )
 
     def __init__(self, name: str, number: int, topic: Topic, settings: SubscriptionSettings, created_ns: int) -> None:
@@ -78,6 +80,8 @@ class Loading:
         self.totals = Totals()
         self.outstanding_bytes = 0
         self.held_bytes = 0  # kept only where a capacity bounds it
+        self.used_ns = created_ns  # when it was last used, as far as facts tell
+        self.touched_ns = 0  # and since they told it
         self.scheduled_ns = 0  # the engine's timer entry; 0 = none
         # what few subscriptions need is made when it is needed: ten thousand of them shall cost little
         self._keys: OrderingKeys | None = OrderingKeys() if settings.enable_message_ordering else None

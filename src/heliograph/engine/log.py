@@ -14,7 +14,7 @@ from itertools import zip_longest
 from operator import or_
 
 from heliograph.engine.message import Message, total_bytes
-from heliograph.engine.ranges import Run, count_of, from_runs, to_runs
+from heliograph.engine.ranges import Run, count_of, from_runs
 from heliograph.engine.residency import Residency
 from heliograph.errors import Internal
 
@@ -109,6 +109,21 @@ class Page:
         if self.out is None or not self.messages:
             return self.messages if self.out is None else self.out
         return [out or message is not None for out, message in zip_longest(self.out, self.messages, fillvalue=None)]
+
+    def runs(self, base: int) -> list[Run]:
+        """What is held, as runs of sequences; `base` is that of the first place."""
+        if self.live == PAGE_MESSAGES:
+            return [(base, base + PAGE_MESSAGES)]
+        places = self.held_places()
+        held = places if isinstance(places, bytes | bytearray) else bytes(map(bool, places))
+        runs: list[Run] = []
+        first = held.find(1)
+        while first >= 0:
+            stop = held.find(0, first)
+            stop = stop if stop >= 0 else len(held)
+            runs.append((base + first, base + stop))
+            first = held.find(1, stop)
+        return runs
 
     def let_go_outside(self, place: int) -> None:
         """Nobody holds the message there any more, and it is out of memory."""
@@ -345,31 +360,28 @@ class TopicLog:
         floor = self.floor()
         end = (self.next_sequence - 1) >> _SHIFT  # the page that grows, or will: never below
         numbers = sorted(number for number in self._pages if number < end)
-        up_to, below, live, runs = floor, 0, 0, list[Run]()
+        live, candidates = 0, dict[int, int]()  # by page: where the log may begin
         for number, following in zip(numbers, [*numbers[1:], end], strict=False):
             page = self._pages[number]
             live += page.live
             if 2 * live > end * PAGE_MESSAGES + 1 - floor:
                 break
-            self._add_runs(number, page, runs)
-            if len(runs) > runs_max:
-                break
             behind = following * PAGE_MESSAGES + 1
             if (following > number + 1 or 2 * page.live < PAGE_MESSAGES) and 2 * live <= behind - floor:
-                up_to, below = behind, len(runs)
+                candidates[number] = behind
+        up_to, below, runs, last = floor, 0, list[Run](), max(candidates, default=-1)
+        for number in numbers:
+            if number > last:
+                break
+            _join(runs, self._pages[number].runs(number * PAGE_MESSAGES + 1))
+            if len(runs) > runs_max:
+                break
+            if number in candidates:
+                up_to, below = candidates[number], len(runs)
         held = runs[:below]
         if held and held[-1][1] > up_to:
             held[-1] = (held[-1][0], up_to)
         return up_to, held
-
-    def _add_runs(self, number: int, page: Page, runs: list[Run]) -> None:
-        """Join what is held of a page to the runs before it."""
-        base = number * PAGE_MESSAGES + 1
-        full = page.live == PAGE_MESSAGES
-        held = [(base, base + PAGE_MESSAGES)] if full else to_runs(self.held_sequences(base, base + PAGE_MESSAGES - 1))
-        if runs and held and runs[-1][1] == held[0][0]:
-            held[0] = (runs.pop()[0], held[0][1])
-        runs += held
 
     def _first_page(self) -> int:
         """The lowest page that there is; beyond the end if there is none."""
@@ -460,6 +472,13 @@ class TopicLog:
             return page.holders[place] if place < len(page.holders) else 0
         places = page.held_places()
         return int(place < len(places) and bool(places[place]))
+
+
+def _join(runs: list[Run], following: list[Run]) -> None:
+    """Add runs that lie behind all before."""
+    if runs and following and runs[-1][1] == following[0][0]:
+        following[0] = (runs.pop()[0], following[0][1])
+    runs += following
 
 
 def _size_bytes(messages: Sequence[Message]) -> int:

@@ -57,6 +57,7 @@ class State:
             f.TopicDeleted: self._on_topic_deleted,
             f.SubscriptionCreated: self._on_subscription_created,
             f.SubscriptionUpdated: self._on_subscription_updated,
+            f.SubscriptionUsed: self._on_subscription_used,
             f.SubscriptionDetached: self._on_subscription_detached,
             f.SubscriptionSought: self._on_subscription_sought,
             f.SubscriptionDeleted: self._on_subscription_deleted,
@@ -186,17 +187,23 @@ class State:
     def _on_subscription_updated(self, fact: f.SubscriptionUpdated) -> None:
         subscription = self.subscriptions[fact.name]
         subscription.update(fact.settings)
+        subscription.used_ns = max(subscription.used_ns, fact.updated_ns)
         policy = fact.settings.dead_letter_policy
         if policy is not None and policy.topic is not None:
             self.forwards += [(fact.name, sequence) for sequence in subscription.dead]
         self.woken.add(fact.name)
+
+    def _on_subscription_used(self, fact: f.SubscriptionUsed) -> None:
+        self.subscriptions[fact.name].used_ns = fact.used_ns
 
     def _on_subscription_detached(self, fact: f.SubscriptionDetached) -> None:
         self.subscriptions[fact.name].detach()
         self.woken.add(fact.name)
 
     def _on_subscription_sought(self, fact: f.SubscriptionSought) -> None:
-        self.subscriptions[fact.subscription].seek(unpack_runs(fact.held))
+        subscription = self.subscriptions[fact.subscription]
+        subscription.seek(unpack_runs(fact.held))
+        subscription.used_ns = max(subscription.used_ns, fact.sought_ns)
         self.woken.add(fact.subscription)
 
     def _on_subscription_deleted(self, fact: f.SubscriptionDeleted) -> None:

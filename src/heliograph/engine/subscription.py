@@ -259,6 +259,7 @@ class Subscription(Loading):
             held_bytes=self.held_bytes,
             revived_ns=dict(self._revived_ns or {}),
             first_sequence=self.first_sequence,
+            used_ns=self.used_ns,
             earlier=pack_runs(self._earlier) if self._earlier is not None else b"",
         )
 
@@ -268,6 +269,7 @@ class Subscription(Loading):
         self.detached = state.detached
         self.next_sequence = state.next_sequence if not state.detached else self.topic.log.next_sequence
         self.first_sequence = state.first_sequence
+        self.used_ns = max(state.used_ns, state.created_ns)
         self.lease_number = state.lease_number
         self.failures = dict(state.failures)
         self.dead = {letter.sequence: letter for letter in state.dead}

@@ -5,7 +5,7 @@ One heap of timers, at most one current entry per subscription; `next_deadline_n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from heapq import heapify, heappop, heappush
 
 from heliograph.engine import facts as f
@@ -25,6 +25,10 @@ from heliograph.engine.state import State
 from heliograph.engine.subscription import Subscription
 from heliograph.errors import HeliographError
 
+# How often facts tell that a subscription is used, at most, so that it survives a restart; and how many times at least
+# within the span after which an unused one expires.
+USED_GRAIN_NS = 3600 * 1_000_000_000
+USED_PARTS = 24
 # When a message that the store cannot read is due again.
 READ_AGAIN_NS = 1_000_000_000
 
@@ -43,6 +47,8 @@ class Timekeeping(State):
         self._timers: list[tuple[int, int]] = []  # (instant, subscription number), at most one current per subscription
         self._sweep_ns = 0  # when retention is looked at next; 0 = nothing was ever published
         self._published = 0  # messages since then
+        self._unused_ns = 0  # when unused subscriptions are looked for next
+        self.watched: Container[str] = ()  # subscriptions that somebody waits for: kept by the caller
         self._full: set[str] = set()  # subscriptions of which `filled` has told; see `capacity.has_room_again`
 
     def recovered(self, now_ns: int) -> None:
@@ -98,6 +104,25 @@ class Timekeeping(State):
             self._schedule(subscription)  # a key that goes on may bring a delay
         snapshots = self.snapshots_by_topic()
         self.trims = [trim_point(topic, now_ns, snapshots.get(topic.number, ())) for topic in self.all_topics()]
+
+    def expire_unused(self, now_ns: int) -> None:
+        """Subscriptions that nobody has used for as long as they are to be kept are deleted (pubsub-protocol.md 1.5.4).
+        For the caller's timer, not within operations: what they work on must not go meanwhile."""
+        if now_ns < self._unused_ns:
+            return
+        self._unused_ns = now_ns + SWEEP_NS
+        for subscription in list(self.subscriptions.values()):
+            name, limit_ns = subscription.name, subscription.settings.expires_after_ns
+            if not limit_ns:
+                continue
+            if name in self.watched:
+                subscription.touched_ns = now_ns
+            used_ns = max(subscription.used_ns, subscription.touched_ns)
+            if now_ns - used_ns >= limit_ns:
+                self._full.discard(name)
+                self._record(f.SubscriptionDeleted(name))
+            elif used_ns - subscription.used_ns >= min(USED_GRAIN_NS, limit_ns // USED_PARTS):
+                self._record(f.SubscriptionUsed(name, used_ns))
 
     def _sweep_by(self, instant_ns: int) -> None:
         """At the latest."""

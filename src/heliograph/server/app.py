@@ -12,7 +12,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from h2corn import Config, Server
@@ -30,6 +30,8 @@ from heliograph.server.grpc.reflection import reflection_methods
 from heliograph.server.hooks import Hooks, hooked
 from heliograph.server.hosts import Hosts
 from heliograph.server.http import BODY_BYTES_MAX, MethodNotAllowed, answer, answer_error, check_origin
+from heliograph.server.initial import Initial
+from heliograph.server.listening import listen
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
@@ -66,7 +68,7 @@ class ServeOptions:
     """How to serve.
 
     Args:
-        host: address to listen on; loopback unless told otherwise.
+        host: address to listen on; "localhost" = 127.0.0.1 and ::1.
         port: 0 = a free one.
         announce: print the readiness line on standard output.
         handle_signals: SIGTERM and SIGINT shut down; only possible in the main thread.
@@ -130,6 +132,8 @@ class Application:
         }
         self.pushing = Pushing(broker)
         methods = pubsub_methods(broker, feeds, closing, profile, subscription_changed=self.pushing.look)
+        self.methods = methods
+        """Of Pub/Sub, by full name."""
         if hooks is not None:
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
@@ -196,33 +200,13 @@ def _no_handler(scope: Scope, handlers: object) -> HeliographError:
     return NotFound(f"Nothing is served at {scope['path']}")
 
 
-def listen(options: ServeOptions) -> socket.socket:
-    """Take the port, so that a taken one is known before anything is opened or written.
-
-    Raises:
-        OSError: the port is taken, or the address is not this machine's.
-    """
-    family, _, _, _, address = socket.getaddrinfo(
-        options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1024)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
-
-
 async def serve(
     broker: Broker | Callable[[], Broker],
     options: ServeOptions | None = None,
     *,
     on_started: Callable[[Serving], object] | None = None,
     hooks: Hooks | None = None,
+    initial: Initial | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, `Serving.stop` or cancellation; then end the streams, answer what is pending and
     close the broker.
@@ -233,34 +217,41 @@ async def serve(
         options: see `ServeOptions`.
         on_started: called when the server accepts requests.
         hooks: for tests (`server/hooks.py`); None = none.
+        initial: what is to exist before the first request; None = nothing.
 
     Raises:
         OSError: the port cannot be had; nothing has happened then.
         StoreRefused: from opening the broker.
+        Refused: from `initial`.
     """
     options = options or ServeOptions()
     opened: Broker | None = None if callable(broker) else broker
     try:
-        with contextlib.closing(listen(options)) as listener:
+        with contextlib.ExitStack() as listening:
+            listeners = [listening.enter_context(one) for one in listen(options.host, options.port)]
             if callable(broker):
                 opened = await asyncio.to_thread(broker)
             assert opened is not None
-            await _serve_on(listener, opened, options, on_started, hooks)
+            closing = Closing()
+            hosts = Hosts(options.host, options.allowed_hosts)
+            application = Application(opened, closing, LENIENT if options.lenient else STRICT, hooks, hosts)
+            if initial is not None:
+                await initial.establish(opened, application.methods)
+            await _serve_on(listeners, application, closing, options, on_started)
     finally:
         if opened is not None:
             await asyncio.to_thread(opened.close)
 
 
 async def _serve_on(
-    listener: socket.socket,
-    broker: Broker,
+    listeners: Sequence[socket.socket],
+    application: Application,
+    closing: Closing,
     options: ServeOptions,
     on_started: Callable[[Serving], object] | None,
-    hooks: Hooks | None,
 ) -> None:
-    closing = Closing()
     config = Config(
-        bind=(f"fd://{listener.fileno()}",),
+        bind=tuple(f"fd://{listener.fileno()}" for listener in listeners),
         grpc=True,
         access_log=False,
         lifespan="off",
@@ -272,8 +263,6 @@ async def _serve_on(
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()
-    hosts = Hosts(options.host, options.allowed_hosts)
-    application = Application(broker, closing, LENIENT if options.lenient else STRICT, hooks, hosts)
     server = Server(application, config)
     loop = asyncio.get_running_loop()
 
@@ -289,7 +278,7 @@ async def _serve_on(
         serving = asyncio.ensure_future(server.serve())
         try:
             await server.wait_started()
-            host, port = listener.getsockname()[:2]
+            host, port = listeners[0].getsockname()[:2]
             application.pushing.start()
             if options.announce:
                 print(f"Server started, listening on {port}", flush=True)

@@ -46,7 +46,7 @@ def read_query(query_string: bytes, document: Document, descriptor: Descriptor) 
         descriptor: of the request.
 
     Raises:
-        RpcError: INVALID_ARGUMENT: no such field, not a value of it, or the body has another.
+        RpcError: INVALID_ARGUMENT: no such field or parameter, not a value of it, or the body has another.
     """
     if not query_string:
         return _DEFAULTS
