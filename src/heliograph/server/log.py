@@ -9,13 +9,12 @@
     GET /api/v1/log/read?topic=projects/p/topics/t&ranges=1-10000,30001-40000
     GET /api/v1/log/offset?topic=projects/p/topics/t&time_ns=1372680000000000000
         → {"topic": …, "topic_number": 3, "sequence": 1042}
-    GET /api/v1/log/extent?topic=projects/p/topics/t&first=1042&bytes_max=100000000
-        → {"last": 731042}
+    GET /api/v1/log/extent?topic=projects/p/topics/t&first=1042&bytes_max=100000000       → {"last": 731042}
     GET /api/v1/log/topics
         → {"topics": [{"topic": …, "topic_number": 3, "first": 1, "last": 20000}, …]}
     POST /api/v1/log/cursor    {"consumer": C, "topic": T, "topic_number": 3, "next": 1042}     → {}
     GET /api/v1/log/cursors
-        → {"cursors": [{"consumer": C, "topic": T, "topic_number": 3, "next": 1042, "lag": 18959, "committed_ns": …}, …]}
+        → {"cursors": [{"consumer": C, "topic": T, "topic_number": 3, "next": 1042, "lag": 18959, …}, …]}
 
 `first` and `last` are sequences, both inclusive, by default the log's own; `ranges` are several of them, in growing
 order, in place of these two. `columns` is a list of names of `heliograph.wire.arrow.SCHEMA`, by default all. With
@@ -23,12 +22,12 @@ order, in place of these two. `columns` is a list of names of `heliograph.wire.a
 Messages of the range that are trimmed already are missing from the stream. A stream is whole only if it ends with
 `arrow.END_OF_STREAM`.
 
-An extent is the last sequence of a range with about `bytes_max` of messages. A cursor is how far a reader of the log has
-come, for people to see: messages do not wait for it. `next` is the sequence that it reads next, `lag` how many messages
-there are from there on.
+An extent is the last sequence of a range with about `bytes_max` of messages. A cursor is how far a reader of the log
+has come, for people to see: messages do not wait for it. `next` is the sequence that it reads next, `lag` how many
+messages there are from there on.
 
 An offset by time is the sequence of the first message that was published then or later; one behind the last if none
-was.
+was. With `snapshot` in place of `time_ns` it is the first message that the snapshot had not acknowledged.
 """
 
 from __future__ import annotations
@@ -94,10 +93,13 @@ async def read(scope: Scope, receive: Receive, send: Send, broker: Broker) -> No
 async def offset(scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
     """`GET /api/v1/log/offset`, see the module. Raises: TopicNotFound, InvalidArgument."""
     topic = required(scope, "topic")
-    required(scope, "time_ns")
-    time_ns = number_of(query(scope), "time_ns", 0)
-    number = broker.get_topic(topic).number
-    sequence = await asyncio.to_thread(broker.log_offset, topic, time_ns)
+    number, snapshot = broker.get_topic(topic).number, query(scope).get("snapshot", "")
+    if snapshot:
+        sequence = broker.snapshot_offset(topic, snapshot)
+    else:
+        required(scope, "time_ns")
+        time_ns = number_of(query(scope), "time_ns", 0)
+        sequence = await asyncio.to_thread(broker.log_offset, topic, time_ns)
     await answer_json(send, {"topic": topic, "topic_number": number, "sequence": sequence})
 
 
@@ -156,8 +158,9 @@ async def cursors(_scope: Scope, _receive: Receive, send: Send, broker: Broker) 
     found = []
     for _, document in broker.list_documents(CURSORS):
         cursor = _decode_cursor(document)
-        lag = max(ends.get(cursor.topic_number, cursor.next) - cursor.next, 0)
-        found.append(msgspec.to_builtins(cursor) | {"lag": lag})
+        if cursor.topic_number in ends:  # else its topic was deleted
+            lag = max(ends[cursor.topic_number] - cursor.next, 0)
+            found.append(msgspec.to_builtins(cursor) | {"lag": lag})
     await answer_json(send, {"cursors": found})
 
 

@@ -40,10 +40,16 @@ class ClaimClient:
         self._door = Door(address)
         self._whose = {"subscription": subscription, "consumer": consumer}
 
-    def claim(self, max_messages: int, messages_per_claim: int, ttl_seconds: float) -> list[Claim]:
-        """Take up to `max_messages`, durably; perhaps none. Not tried again when the answer was lost: what was claimed
-        then is found by `claimed`. Raises: SubscriptionNotFound, InvalidArgument, Unavailable."""
-        wanted = {"max_messages": max_messages, "messages_per_claim": messages_per_claim, "ttl_seconds": ttl_seconds}
+    def claim(self, max_messages: int, max_bytes: int, messages_per_claim: int, ttl_seconds: float) -> list[Claim]:
+        """Take up to `max_messages` of up to `max_bytes` (0 = no bound), durably; perhaps none. Not tried again when
+        the answer was lost: what was claimed then is found by `claimed`. Raises: SubscriptionNotFound, InvalidArgument,
+        Unavailable."""
+        wanted = {
+            "max_messages": max_messages,
+            "max_bytes": max_bytes,
+            "messages_per_claim": messages_per_claim,
+            "ttl_seconds": ttl_seconds,
+        }
         return _claims(self._door.post("/api/v1/claims/claim", self._whose | wanted))
 
     def claimed(self) -> Claimed:
@@ -67,7 +73,8 @@ class ClaimClient:
         return persistently(lambda: list(self._door.batches("/api/v1/claims/fetch", wanted, f"claim {number}")))
 
     def acknowledge(self, up_to: int) -> int:
-        """The claims up to this number are done; idempotent. Returns how many messages they had. Raises: as `claimed`."""
+        """The claims up to this number are done; idempotent. Returns how many messages they had. Raises: as
+        `claimed`."""
         request = self._whose | {"up_to": up_to}
         return int(persistently(lambda: self._door.post("/api/v1/claims/acknowledge", request))["messages"])
 

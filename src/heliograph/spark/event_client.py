@@ -36,8 +36,8 @@ class EventClient:
         return int(persistently(lambda: self._door.get("/api/v1/events/offset", {"time_ns": at_ns}))["position"])
 
     def read(self, first: int, last: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Record batches with what happened at positions `first` to `last`, inclusive, in order. A stream that breaks is
-        taken up again behind the last position that came whole.
+        """Record batches with what happened at positions `first` to `last`, inclusive, in order. A stream that breaks
+        is taken up again behind the last position that came whole.
 
         Args:
             first, last: positions.

@@ -1,4 +1,5 @@
-"""The broker's event log, as a batch and as a stream. An offset is ``{"position": 1042}``, the first that is not read."""
+"""The broker's event log, as a batch and as a stream. An offset is ``{"position": 1042}``, the first that is not
+read."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class Events:
         if first < readable and first < end:
             if self.options.fail_on_data_loss:
                 raise FailedPrecondition(
-                    f"The event log begins at position {readable}, and what was asked for begins at {first}: it is past "
+                    f"The event log begins at position {readable}, and what was asked for begins at {first}: it "
+                    f"is past "
                     "its retention. To read what there is, set failOnDataLoss to false"
                 )
             first = min(readable, end)

@@ -54,6 +54,12 @@ class LogClient:
         parameters = {"topic": topic, "time_ns": published_ns}
         return int(persistently(lambda: self._door.get("/api/v1/log/offset", parameters))["sequence"])
 
+    def snapshot_offset(self, topic: str, snapshot: str) -> int:
+        """The first sequence that a snapshot, by its full name, had not acknowledged. Raises: TopicNotFound,
+        SnapshotNotFound, FailedPrecondition (it is of another topic), Unavailable."""
+        parameters = {"topic": topic, "snapshot": snapshot}
+        return int(persistently(lambda: self._door.get("/api/v1/log/offset", parameters))["sequence"])
+
     def extent(self, topic: str, first: int, bytes_max: int) -> int:
         """The last sequence of a range from `first` on with about `bytes_max` of messages. Raises: as `offset`."""
         parameters = {"topic": topic, "first": first, "bytes_max": bytes_max}

@@ -182,11 +182,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = []
         for topic, to in end.items():
             before = start.get(topic)
-            same = before is not None and before["number"] == to["number"]
-            if same and before["next"] >= to["next"]:
+            if before is not None and before["number"] != to["number"]:
+                before = None
+            if before is not None and before["next"] >= to["next"]:
                 continue
             bounds = self._logs.client.bounds(topic)
-            first = int(before["next"] if same and before is not None else to.get("first", bounds.first))
+            first = int(to.get("first", bounds.first) if before is None else before["next"])
             if bounds.topic_number == to["number"]:
                 first = self._logs.check_start(topic, first, int(to["next"]), bounds)
             ranges.append(LogRange(topic, int(to["number"]), first, max(int(to["next"]), first) - 1))

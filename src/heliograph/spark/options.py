@@ -165,7 +165,8 @@ def _full_name(options: Mapping[str, str], name: str, kind: str) -> str:
 
 
 def _position(options: Mapping[str, str], which: str) -> Position | None:
-    """Of `startingOffsets`, `startingTimestamp` and `startingSnapshot`, or their counterparts; None if none is given."""
+    """Of `startingOffsets`, `startingTimestamp` and `startingSnapshot`, or their counterparts; None if none is
+    given."""
     offsets, timestamp = options.get(f"{which}Offsets", "").strip(), options.get(f"{which}Timestamp", "").strip()
     snapshot = _full_name(options, "startingSnapshot", "snapshots") if which == "starting" else ""
     if bool(offsets) + bool(timestamp) + bool(snapshot) > 1:
@@ -190,8 +191,8 @@ def _offsets_by_topic(options: Mapping[str, str], text: str, name: str) -> dict[
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, int) and value >= 1 for value in found.values()):
         raise InvalidArgument(
-            f'{name} must be earliest, latest, a sequence number from 1, or JSON such as {{"projects/p/topics/t": 1042}}, '
-            f"not {text[:80]!r}"
+            f"{name} must be earliest, latest, a sequence number from 1, or JSON such as "
+            f'{{"projects/p/topics/t": 1042}}, not {text[:80]!r}'
         )
     return {full_topic_name(options, topic): value for topic, value in found.items()}
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from heliograph.errors import FailedPrecondition, HeliographError
+from heliograph.errors import FailedPrecondition, HeliographError, Unavailable
+from heliograph.spark import door
 from heliograph.spark.claim_client import Claim, ClaimClient
 from heliograph.spark.columns import chosen
 from heliograph.spark.log_stream import Patience, default_limit
@@ -31,9 +32,6 @@ Offset = dict[str, int]
 
 MESSAGES_AT_ONCE_MAX = 1_000_000
 """Of a micro-batch without any other bound."""
-
-BYTES_PER_MESSAGE_GUESSED = 1_024
-"""Before the first micro-batch has shown how large messages are, where `maxBytesPerTrigger` bounds it."""
 
 SIGNS_OF_LIFE = 3
 """Within the time that a claim lasts."""
@@ -86,38 +84,42 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = start or self.initialOffset()
         self._keep()
         self._acknowledge(start["claim"])
-        found = self._client.claimed()
-        # claimed, but no micro-batch has them: the driver died between the claim and Spark's note of it
-        claims = [claim for claim in found.claims if claim.number > start["claim"]]
-        wanted = self._wanted(limit) - sum(claim.messages for claim in claims)
-        if self._budget is not None:
-            wanted = min(wanted, self._budget)
-        elif not claims and not self._patience.is_over(found.ready):
-            return start
-        if wanted > 0:
-            claims += self._claim(wanted)
+        failures = 0
+        while True:
+            try:
+                claims = self._claims(start["claim"], limit)
+                break
+            except Unavailable:  # what was claimed before the answer was lost is among the claims the next time
+                failures += 1
+                door.pause(failures)
         if not claims:
             return start
         messages = sum(claim.messages for claim in claims)
         return {"claim": claims[-1].number, "messages": start["messages"] + messages}
 
-    def _wanted(self, limit: ReadLimit | None) -> int:
+    def _claims(self, behind: int, limit: ReadLimit | None) -> list[Claim]:
+        """All that the next micro-batch shall have: what is claimed and in none yet, since the driver died between the
+        claim and Spark's note of it, and what is claimed now."""
+        found = self._client.claimed()
+        claims = [claim for claim in found.claims if claim.number > behind]
         limits = self._options.limits
-        if isinstance(limit, ReadAllAvailable):
-            return MESSAGES_AT_ONCE_MAX
-        wanted = limits.messages_max or MESSAGES_AT_ONCE_MAX
-        if limits.bytes_max is not None:
-            wanted = min(wanted, max(limits.bytes_max // BYTES_PER_MESSAGE_GUESSED, 1))
-        return wanted
-
-    def _claim(self, wanted: int) -> list[Claim]:
+        unlimited = isinstance(limit, ReadAllAvailable)
+        wanted = MESSAGES_AT_ONCE_MAX if unlimited or not limits.messages_max else limits.messages_max
+        wanted -= sum(claim.messages for claim in claims)
+        if self._budget is not None:
+            wanted = min(wanted, self._budget)
+        elif not claims and not self._patience.is_over(found.ready):
+            return []
+        if wanted <= 0:
+            return claims
         size = self._options.claim_size
         if self._options.partitions_min:
             size = min(size, -(-wanted // self._options.partitions_min))
-        claims = self._client.claim(wanted, size, self._options.claim_ttl_seconds)
+        max_bytes = 0 if unlimited or limits.bytes_max is None else limits.bytes_max
+        taken = self._client.claim(wanted, max_bytes, size, self._options.claim_ttl_seconds)
         if self._budget is not None:
-            self._budget -= sum(claim.messages for claim in claims)
-        return claims
+            self._budget -= sum(claim.messages for claim in taken)
+        return claims + taken
 
     def partitions(self, start: Offset, end: Offset) -> list[ClaimPart]:
         """The claims of a micro-batch.
@@ -132,7 +134,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if missing and self._options.fail_on_data_loss:
             raise FailedPrecondition(
                 f"{missing} messages that {self._options.consumer} had claimed of {self._options.subscription} are not "
-                "its own any more: claims end after claimTtl without a sign of life. They are delivered again in a later "
+                "its own any more: claims end after claimTtl without a sign of life. They are delivered again "
+                "in a later "
                 "micro-batch; to go on so, set failOnDataLoss to false"
             )
         return [ClaimPart(claim) for claim in claims] or [ClaimPart(None)]
