@@ -42,6 +42,7 @@ from heliograph.server.queue_rest import rest_routes
 from heliograph.server.queue_socket import QueueSocket
 from heliograph.server.queues import queue_routes
 from heliograph.server.rest.bindings import pubsub_bindings
+from heliograph.server.rest.door import PREFIX as REST_PREFIX
 from heliograph.server.rest.door import RestDoor
 from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
@@ -139,7 +140,8 @@ class Application:
         bindings = pubsub_bindings()
         routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
         routes.append(queue_openapi.openapi_route(health.heliograph_version()))
-        routes += RestDoor(bindings, methods, translate).routes()
+        self._rest = RestDoor(bindings, methods, translate)
+        routes += self._rest.routes()
         routes.append(openapi_route(bindings, methods, health.heliograph_version()))
         self._routes = RouteTable(routes)
         services = {name.split("/")[1] for name in methods}
@@ -186,7 +188,10 @@ class Application:
         except HeliographError as error:
             if started:
                 raise
-            await answer_error(send, error)
+            if scope["path"].startswith(REST_PREFIX):
+                await self._rest.refuse(error, send)
+            else:
+                await answer_error(send, error)
         except Exception:
             if started:
                 raise

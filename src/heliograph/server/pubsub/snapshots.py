@@ -43,7 +43,9 @@ class Snapshots:
         check_labels(request.labels)
         try:
             with self._of_project.room(names.project(name)):
-                info = await self._broker.create_snapshot(name, request.subscription, labels=dict(request.labels))
+                created = self._broker.create_snapshot(name, request.subscription, labels=dict(request.labels))
+                await policies.forget(self._broker, name)
+                info = await created
         except AlreadyExists:
             raise exists(name) from None
         return serialized(resource(info))
@@ -84,8 +86,9 @@ class Snapshots:
     async def delete_snapshot(self, request: Any, _call: Call) -> bytes:
         """DeleteSnapshot: what it held may go."""
         self._profile.check_name(request.snapshot, "snapshots")
-        await self._broker.delete_snapshot(request.snapshot)
+        deleted = self._broker.delete_snapshot(request.snapshot)
         await policies.forget(self._broker, request.snapshot)
+        await deleted
         return b""
 
     async def seek(self, request: Any, _call: Call) -> bytes:

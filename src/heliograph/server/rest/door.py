@@ -120,6 +120,11 @@ class RestDoor:
         told = json_format.MessageToDict(response, use_integers_for_enums=options.numbers_for_enums)
         return _json(select(told, selection), options)
 
+    async def refuse(self, error: HeliographError, send: Send) -> None:
+        """Answer a request below `/v1/` that was refused before it came here, or that no route takes."""
+        status = error.http_status_own or http_status(error.code)
+        await _answer_error(send, self._translate(error), status)
+
     def _find(self, scope: Scope) -> tuple[Bound, dict[str, str]]:
         found = self._table.find(scope["method"], scope["path"])
         if found is not None:
