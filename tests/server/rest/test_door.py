@@ -116,8 +116,11 @@ def test_a_page_of_another_origin_changes_nothing(http: Http, topic: str, method
     assert http.request("GET", f"/v1/{topic}").status == 200
 
 
-def test_an_http_method_that_nothing_takes_is_refused_in_the_same_form(http: Http, topic: str) -> None:
-    assert failure(http.request("OPTIONS", f"/v1/{topic}"))[0] == 405
+@pytest.mark.parametrize("method", ["OPTIONS", "QUERY"])
+def test_an_http_method_that_nothing_takes_is_refused_in_the_same_form(http: Http, topic: str, method: str) -> None:
+    message = f"/v1/{topic} takes DELETE, GET, PATCH, PUT, not {method}."
+    assert failure(http.request(method, f"/v1/{topic}")) == (405, "UNIMPLEMENTED", message)
+    assert failure(http.request(method, "/v1/nothing"))[0] == 404
 
 
 def test_the_description_tells_of_every_method_that_is_served(http: Http) -> None:
