@@ -71,6 +71,7 @@ def archive(
     endpoint: str,
     topic: str,
     directory: Path,
+    token: str = "",
     fail_on_data_loss: bool = True,
     limits: Limits = Limits(),  # noqa: B008
     progress: Callable[[int], None] = lambda messages: None,
@@ -82,6 +83,7 @@ def archive(
         endpoint: the broker, `http://host:port`.
         topic: full name.
         directory: the archive; made if it is missing.
+        token: for the broker; "" = none.
         fail_on_data_loss: whether it is an error that the broker has trimmed messages since the last run that were
             never archived. What was trimmed before the first run of all is none.
         limits: of batches and files.
@@ -92,7 +94,7 @@ def archive(
         FailedPrecondition: messages are lost (see above); another run is writing to the archive; or it is damaged.
         Unavailable: no broker answers.
     """
-    client = LogClient(endpoint)
+    client = LogClient(endpoint, token=token)
     bounds = client.bounds(topic)
     table = Table(directory)
     added: list[Commit] = []
@@ -108,7 +110,7 @@ def archive(
         if _is_due(client, topic, bounds._replace(first=first), limits):
             while first <= bounds.last:
                 last = min(first + limits.batch_messages - 1, bounds.last)
-                source = Source(endpoint, topic, fail_on_data_loss, limits.file_messages)
+                source = Source(endpoint, token, topic, fail_on_data_loss, limits.file_messages)
                 added.append(_add(spark, table, source, LogBounds(bounds.topic_number, first, last)))
                 progress(added[-1].rows)
                 first = last + 1
@@ -126,6 +128,7 @@ class Source(NamedTuple):
     """Where a batch comes from; see `archive` and `Limits`."""
 
     endpoint: str
+    token: str
     topic: str
     fail_on_data_loss: bool
     file_messages: int
@@ -173,6 +176,7 @@ def _is_due(client: LogClient, topic: str, waiting: LogBounds, limits: Limits) -
 def _add(spark: SparkSession, table: Table, source: Source, wanted: LogBounds) -> Commit:
     options = {
         "endpoint": source.endpoint,
+        "token": source.token,
         "topic": source.topic,
         "startingOffsets": str(wanted.first),
         "endingOffsets": str(wanted.last + 1),
