@@ -94,6 +94,32 @@ def archive(
     return {"limits": limits, "allow_data_loss": allow_data_loss}
 
 
+@job_command("refine")
+def refine(
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The schema of a topic whose messages tell none: a file .avsc or .proto, or one of the broker's by "
+            "its full name.",
+            metavar="TOPIC=SCHEMA",
+        ),
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="Of these messages: JSON or BINARY.")] = "JSON",
+    unique_by: Annotated[
+        str,
+        typer.Option(help="What duplicates share: message_id, data, ordering_key, attributes.NAME or value.PATH."),
+    ] = "message_id",
+    watermark: Annotated[
+        str, typer.Option(help="Duplicates come no later than this after another.", metavar="SPAN")
+    ] = "1h",
+) -> Own:
+    """Parse messages by their schemas, validate them, drop duplicates, put aside what is wrong."""
+    from heliograph.spark.pipeline.refine import RefineOptions
+
+    schemas = parse_pairs(schema, "schema")
+    return {"refine": RefineOptions(schemas, encoding.upper(), unique_by, parse_seconds(watermark))}
+
+
 @job_command("metrics")
 def metrics(
     window: Annotated[str, typer.Option(help="The width of windows.", metavar="SPAN")] = "1m",

@@ -45,6 +45,9 @@ class Limits(NamedTuple):
     age_seconds: float = AGE_SECONDS_MAX
 
 
+LIMITS_DEFAULT = Limits()
+
+
 class Archived(NamedTuple):
     """What `archive` has done.
 
@@ -73,7 +76,7 @@ def archive(
     directory: Path,
     token: str = "",
     fail_on_data_loss: bool = True,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: Limits = LIMITS_DEFAULT,
     progress: Callable[[int], None] = lambda messages: None,
 ) -> Archived:
     """Archive what the topic's log holds and the archive does not hold yet. A second run adds nothing.

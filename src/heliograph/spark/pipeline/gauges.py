@@ -13,13 +13,13 @@ class Span(NamedTuple):
     Args:
         published: number of the window; windows before the first of interest count as one.
         settled: number of the window; None = they are still open.
-        count: how many messages.
+        messages: how many.
         oldest_ns: when the first of them was published.
     """
 
     published: int
     settled: int | None
-    count: int
+    messages: int
     oldest_ns: int
 
 
@@ -44,9 +44,9 @@ def gauges(spans: Iterable[Span], first: int, last: int) -> Iterator[Gauge]:
             settled = last + 1 if span.settled is None else span.settled
             if settled <= window:
                 continue
-            backlog += span.count
-            going[settled] = going.get(settled, 0) + span.count
-            heapq.heappush(heap, (span.oldest_ns, settled, span.count))
+            backlog += span.messages
+            going[settled] = going.get(settled, 0) + span.messages
+            heapq.heappush(heap, (span.oldest_ns, settled, span.messages))
         backlog -= going.pop(window, 0)
         while heap and heap[0][1] <= window:
             heapq.heappop(heap)

@@ -11,6 +11,7 @@ from heliograph.spark.pipeline import archive as archiving
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, recorded, silent
 from heliograph.spark.pipeline.metrics import metrics
 from heliograph.spark.pipeline.reconcile import reconcile
+from heliograph.spark.pipeline.refine import RefineOptions, refine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,11 +27,13 @@ class JobOptions(NamedTuple):
         limits: archive: of batches and files.
         allow_data_loss: archive: go on where the broker has trimmed what was never archived.
         window_seconds: metrics: the width of windows.
+        refine: see there.
     """
 
     limits: archiving.Limits = archiving.Limits()
     allow_data_loss: bool = False
     window_seconds: float = 60.0
+    refine: RefineOptions = RefineOptions()
 
 
 class Job(NamedTuple):
@@ -88,6 +91,13 @@ JOBS: Mapping[str, Job] = {
     job.name: job
     for job in (
         Job("archive", "every topic's log becomes Parquet files by topic, day and hour", "logs", "archive/", _archive),
+        Job(
+            "refine",
+            "messages parsed by their schemas, validated, each once; what cannot be is put aside with the reason",
+            "archive/",
+            "refined/, quarantine/",
+            lambda spark, place, options, tell: refine(spark, place, options.refine, tell),
+        ),
         Job(
             "metrics",
             "rates, waiting and processing times, backlog by subscription and window",

@@ -276,9 +276,7 @@ def _subscriptions(place: Place) -> list[Subscribed]:
     chosen = []
     for each in found:
         prefix = "queues/" if each["kind"] == "queue" else ""
-        topic = prefix + each["topic"]
-        if not place.topics or topic in place.topics:
-            chosen.append(Subscribed(topic, prefix + each["name"], int(each.get("created_ns", 0))))
+        chosen.append(Subscribed(prefix + each["topic"], prefix + each["name"], int(each["created_ns"])))
     return chosen
 
 
