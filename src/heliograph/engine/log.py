@@ -101,8 +101,8 @@ class Page:
             self.live += len(absent)
         if self.holders is not None:
             self.holders.extend([0] * (PAGE_MESSAGES - len(self.holders)) if self.out is not None else [])
-            for place in places:
-                self.holders[place] += 1
+            for place in places:  # what nobody held may have any count
+                self.holders[place] = self.holders[place] + 1 if held[place] else 1
 
     def held_places(self) -> Sequence[object]:
         """For each place something true if a message is held."""
