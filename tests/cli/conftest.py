@@ -47,7 +47,7 @@ def heliograph(tmp_path: Path) -> Run:
         return subprocess.run(
             [*HELIOGRAPH, *arguments],
             cwd=tmp_path,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -62,11 +62,12 @@ def serve(tmp_path: Path) -> Iterator[Start]:
     """Starts `heliograph serve` on a free port; what still runs at the end is killed."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> Serve:
+    def start(*arguments: str, host_port: str = "") -> Serve:
+        where = ("--host-port", host_port) if host_port else ("--port", "0")
         process = subprocess.Popen(
-            [*HELIOGRAPH, "serve", "--port", "0", *arguments],
+            [*HELIOGRAPH, "serve", *where, *arguments],
             cwd=tmp_path,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -81,6 +82,6 @@ def serve(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """This process's, with the package also found where it is not installed."""
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import SECONDS_MAX, Start
 
@@ -34,3 +37,22 @@ def test_the_readmes_programs_without_a_server_run() -> None:
     ]
     printed = ["handled {'id': 1, 'item': 'lamp'}\n", "b'hello' {'language': 'en'}\n"]
     assert [(run.stdout, run.stderr) for run in ran] == [(text, "") for text in printed]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_readmes_example_with_curl_answers_what_the_readme_says(serve: Start, tmp_path: Path) -> None:
+    found = re.search(r"```console\n(\$ curl.+?)```", README.read_text(), re.DOTALL)
+    assert found is not None
+    server = serve("--store", "memory")
+    for step in found[1].removeprefix("$ ").split("\n$ "):
+        command, _, output = step.strip().partition("\n")
+        assert "localhost:8085" in command
+        ran = subprocess.run(
+            command.replace("localhost:8085", f"localhost:{server.port}"),
+            shell=True,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+        )
+        assert (ran.stdout.strip(), ran.stderr, ran.returncode) == (output, "", 0)

@@ -87,7 +87,7 @@ def test_a_taken_port_is_one_line_and_nothing_is_written(heliograph: Run, tmp_pa
         ran = heliograph("serve", "--port", str(port))
     assert ran.returncode == 3
     assert the_one_line(ran) == (
-        f"heliograph: port {port} on 127.0.0.1 is taken: end the program that uses it, or choose another with --port "
+        f"heliograph: port {port} on localhost is taken: end the program that uses it, or choose another with --port "
         "(0 = a free one)"
     )
     assert list(tmp_path.iterdir()) == []

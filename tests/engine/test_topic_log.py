@@ -7,9 +7,10 @@ import random
 import pytest
 
 from heliograph.engine.engine import Engine
-from heliograph.engine.log import OVERHEAD_BYTES, PAGE_MESSAGES, SEALED_BYTES, TopicLog
+from heliograph.engine.log import OVERHEAD_BYTES, SEALED_BYTES, TopicLog
 from heliograph.engine.message import Draft, Extras, Message
-from heliograph.engine.ranges import to_runs
+from heliograph.engine.page import PAGE_MESSAGES
+from heliograph.engine.ranges import from_runs, to_runs
 from heliograph.engine.residency import Residency
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from heliograph.engine.timekeeping import READ_AGAIN_NS
@@ -281,3 +282,22 @@ def test_what_nobody_held_has_one_holder_when_it_is_taken_back() -> None:
     log.take_back([(1, 3)])
     assert [log.holders_of(sequence) for sequence in (1, 2, 3)] == [1, 2, 2]
     assert [message.sequence for message in log.held(1, 3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_that_is_held_is_settled(seed: int) -> None:
+    """And nothing is said to be held that is not, in memory or out of it, also of a page that grew on outside."""
+    chance, durable, residency = random.Random(seed), Durable(), Residency()
+    log = TopicLog(durable.read, residency)
+    held: set[int] = set()
+    for _ in range(20):
+        held |= set(durable.append(log, chance.randrange(1, 2_000)))
+        share = chance.choice([0.02, 0.5, 0.98, 1.0])
+        released = sorted(sequence for sequence in held if chance.random() < share)
+        log.release(released)
+        held -= set(released)
+        if chance.random() < 0.5:
+            residency.shed(chance.choice([0, 5_000]), 0)
+        up_to, runs = log.settled(chance.choice([10, 20_000]))
+        assert list(from_runs(runs)) == sorted(sequence for sequence in held if sequence < up_to)
+        assert runs == to_runs(from_runs(runs))

@@ -32,7 +32,11 @@ TEXTS = st.sampled_from(
     + [f"projects/p/{kind}/abc" for kind in KINDS]
 )
 PATHS = st.sampled_from(
-    [field.name for resource in (proto.Topic, proto.Subscription) for field in resource.DESCRIPTOR.fields]
+    [
+        field.name
+        for resource in (proto.Topic, proto.Subscription, proto.Snapshot)
+        for field in resource.DESCRIPTOR.fields
+    ]
     + ["dead_letter_policy.max_delivery_attempts", "expiration_policy.ttl.nanos", "push_config.oidc_token.audience"]
 )
 NUMBERS = st.sampled_from([0, 1, 5, 10, 600, 86_400, 2**31 - 1, -1])
@@ -113,6 +117,8 @@ async def code_of(method: str, request: Any) -> int:
         await call("CreateTopic", proto.Topic(name="projects/p/topics/abc"))
         subscription = proto.Subscription(name="projects/p/subscriptions/abc", topic="projects/p/topics/abc")
         await call("CreateSubscription", subscription)
+        snapshot = proto.CreateSnapshotRequest(name="projects/p/snapshots/abc", subscription=subscription.name)
+        await call("CreateSnapshot", snapshot)
         await call(method, request)
     except RpcError as error:
         return error.code

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from google.auth.exceptions import GoogleAuthError
 from google.auth.transport.requests import Request
 from google.oauth2 import id_token
@@ -51,6 +57,12 @@ def settled(http: Http, subscription: str) -> bool:
     """Nothing waits and nothing is under way."""
     gauges = status(http, subscription)["statistics"]
     return gauges["ready"] + gauges["delayed"] + gauges["outstanding"] == 0
+
+
+def is_paused(http: Http, subscription: str) -> bool:
+    """A push has failed, and the broker knows."""
+    push = status(http, subscription)["push"]
+    return bool(push["paused_until"]) and push["outstanding"] == 0
 
 
 def text(pushed: Pushed) -> str:
@@ -150,6 +162,44 @@ def test_1_13_2_processing_acknowledges_even_if_nothing_follows(rpc: Rpc, http: 
     assert status(http, name)["push"]["last_error"] is None
 
 
+def self_signed(path: Path) -> ssl.SSLContext:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+def test_1_13_8_an_endpoint_with_a_certificate_of_its_own_making_will_do(
+    rpc: Rpc, http: Http, project: str, tmp_path: Path
+) -> None:
+    with Endpoint(tls=self_signed(tmp_path / "endpoint.pem")) as endpoint:
+        topic, name = push_to(rpc, project, endpoint.url)
+        rpc.publish(topic, b"1")
+        wait_until(lambda: settled(http, name))
+        assert [text(pushed) for pushed in endpoint.requests] == ["1"]
+
+
+def test_the_largest_message_is_pushed(rpc: Rpc, http: Http, project: str, endpoint: Endpoint) -> None:
+    topic, name = push_to(rpc, project, endpoint.url, {"no_wrapper": {}})
+    rpc.publish(topic, b"x" * 9_900_000)
+    wait_until(lambda: settled(http, name))
+    assert [len(pushed.body) for pushed in endpoint.requests] == [9_900_000]
+
+
 @pytest.mark.parametrize("code", [0, 301, 404, 500])
 def test_1_13_2_anything_else_is_a_failure_that_is_told_and_the_message_comes_again(
     rpc: Rpc, http: Http, project: str, endpoint: Endpoint, code: int
@@ -187,7 +237,7 @@ def test_1_13_3_failures_pause_the_subscription_longer_each_time(timed: Timed, e
     topic, name = push_to(timed.rpc, "projects/p", endpoint.url)
     timed.rpc.publish(topic, b"1", b"2")
     for number, pause in enumerate((0.1, 0.2, 0.4, 0.8), 1):
-        wait_until(lambda: bool(status(timed.http, name)["push"]["paused_until"]))
+        wait_until(lambda: is_paused(timed.http, name))
         assert (len(endpoint.requests), attempts(timed, name)) == (number, number)
         timed.clock.advance(pause - 0.001)
         assert status(timed.http, name)["push"]["paused_until"]
@@ -220,7 +270,7 @@ def test_1_13_3_the_retry_policy_of_the_subscription_applies_to_each_message(tim
     policy = {"minimum_backoff": {"seconds": 30}, "maximum_backoff": {"seconds": 60}}
     topic, name = push_to(timed.rpc, "projects/p", endpoint.url, retry_policy=policy)
     timed.rpc.publish(topic, b"bad")
-    wait_until(lambda: bool(status(timed.http, name)["push"]["paused_until"]))
+    wait_until(lambda: is_paused(timed.http, name))
     timed.clock.advance(0.1)
     timed.rpc.publish(topic, b"good")  # not held up by the other
     endpoint.wait(2)
@@ -240,7 +290,7 @@ def test_1_10_4_after_its_last_attempt_a_message_goes_to_the_dead_letters(timed:
     timed.rpc.publish(topic, b"1")
     for number in range(1, 6):
         endpoint.wait(number)
-        wait_until(lambda: bool(status(timed.http, name)["push"]["paused_until"]))
+        wait_until(lambda: is_paused(timed.http, name))
         timed.clock.advance(0.1 * 2 ** (number - 1))
     (dead,) = timed.rpc.pull("projects/p/subscriptions/dead")
     assert dead.message.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
@@ -329,6 +379,21 @@ def test_1_5_16_a_subscription_turns_from_pull_to_push_and_back_while_running(
         assert len(other.requests) == 1
 
 
+def test_1_5_16_what_is_under_way_when_a_subscription_turns_to_pull_is_still_acknowledged(
+    rpc: Rpc, http: Http, project: str, endpoint: Endpoint
+) -> None:
+    go_on = threading.Event()
+    endpoint.answer = lambda _: 200 if go_on.wait(10) else 500
+    topic, name = push_to(rpc, project, endpoint.url)
+    rpc.publish(topic, b"1", b"2")
+    endpoint.wait(1)
+    rpc("ModifyPushConfig", subscription=name, push_config={})
+    assert [one.message.data for one in rpc.pull(name)] == [b"2"]
+    go_on.set()
+    wait_until(lambda: status(http, name)["statistics"]["totals"]["acknowledged"] == 1)
+    assert len(endpoint.requests) == 1
+
+
 @pytest.mark.parametrize("method", ["DeleteSubscription", "DetachSubscription"])
 def test_1_5_14_and_1_5_15_deleting_or_detaching_stops_the_pushes(
     timed: Timed, endpoint: Endpoint, method: str
@@ -336,7 +401,7 @@ def test_1_5_14_and_1_5_15_deleting_or_detaching_stops_the_pushes(
     endpoint.answer = lambda _: 500
     topic, name = push_to(timed.rpc, "projects/p", endpoint.url)
     timed.rpc.publish(topic, b"1", b"2")
-    wait_until(lambda: bool(status(timed.http, name)["push"]["paused_until"]))
+    wait_until(lambda: is_paused(timed.http, name))
     timed.rpc(method, subscription=name)
     timed.clock.advance(60)
     if method == "DeleteSubscription":
@@ -353,7 +418,7 @@ def test_1_3_5_after_its_topic_is_deleted_the_backlog_is_still_pushed(timed: Tim
     endpoint.answer = lambda _: 500 if len(endpoint.requests) == 1 else 200
     topic, name = push_to(timed.rpc, "projects/p", endpoint.url)
     timed.rpc.publish(topic, b"1", b"2")
-    wait_until(lambda: bool(status(timed.http, name)["push"]["paused_until"]))
+    wait_until(lambda: is_paused(timed.http, name))
     timed.rpc("DeleteTopic", topic=topic)
     timed.clock.advance(1)
     wait_until(lambda: settled(timed.http, name))

@@ -9,6 +9,7 @@ import pytest
 from google.iam.v1 import iam_policy_pb2_grpc
 
 from tests.server.clients import Failure, Rpc
+from tests.server.conftest import Timed
 
 BINDINGS = [{"role": "roles/pubsub.subscriber", "members": ["user:somebody@example.com"]}]
 
@@ -26,7 +27,13 @@ def schema(rpc: Rpc, project: str) -> str:
     return name
 
 
-@pytest.fixture(params=["topic", "subscription", "schema"])
+@pytest.fixture
+def snapshot(rpc: Rpc, subscription: str) -> str:
+    name: str = rpc("CreateSnapshot", subscription=subscription).name
+    return name
+
+
+@pytest.fixture(params=["topic", "subscription", "snapshot", "schema"])
 def resource(request: pytest.FixtureRequest) -> str:
     name: str = request.getfixturevalue(request.param)
     return name
@@ -72,7 +79,7 @@ def test_1_16_a_wildcard_is_no_permission(rpc: Rpc, topic: str) -> None:
     assert code(rpc, "TestIamPermissions", resource=topic, permissions=["pubsub.*"]) is invalid
 
 
-@pytest.mark.parametrize("kind", ["topics", "subscriptions", "schemas"])
+@pytest.mark.parametrize("kind", ["topics", "subscriptions", "snapshots", "schemas"])
 def test_1_16_what_is_missing_has_no_policy_and_no_permissions(rpc: Rpc, project: str, kind: str) -> None:
     missing = f"{project}/{kind}/missing"
     for method in ("GetIamPolicy", "SetIamPolicy"):
@@ -108,3 +115,14 @@ def test_1_1_4_the_stub_of_the_mixin_finds_its_service(rpc: Rpc, topic: str) -> 
     stub = iam_policy_pb2_grpc.IAMPolicyStub(rpc.channel)
     request = iam_policy_pb2.TestIamPermissionsRequest(resource=topic, permissions=["pubsub.topics.get"])
     assert list(stub.TestIamPermissions(request, timeout=10).permissions) == ["pubsub.topics.get"]
+
+
+def test_1_16_an_expired_subscription_leaves_no_policy_to_the_next_of_its_name(timed: Timed) -> None:
+    topic, name = "projects/p/topics/topic-1", "projects/p/subscriptions/sub-1"
+    timed.rpc.create_topic(topic)
+    short = {"expiration_policy": {"ttl": {"seconds": 86_400}}}
+    timed.rpc.create_subscription(name, topic, **short)
+    timed.rpc("SetIamPolicy", resource=name, policy={"bindings": BINDINGS})
+    timed.clock.advance(86_500)
+    timed.rpc.create_subscription(name, topic, **short)
+    assert list(timed.rpc("GetIamPolicy", resource=name).bindings) == []

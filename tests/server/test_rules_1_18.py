@@ -66,6 +66,15 @@ def test_1_18_a_topic_and_a_project_have_a_maximum_of_subscriptions(small: Rpc, 
     assert code(small, "CreateSubscription", name=subscriptions[4], topic=three) is EXHAUSTED
 
 
+def test_1_18_a_project_has_a_maximum_of_snapshots(small: Rpc, project: str) -> None:
+    topic, subscription = f"{project}/topics/topic-1", f"{project}/subscriptions/sub-1"
+    small.create_topic(topic)
+    small.create_subscription(subscription, topic)
+    for _ in range(2):
+        small("CreateSnapshot", subscription=subscription)
+    assert code(small, "CreateSnapshot", subscription=subscription) is EXHAUSTED
+
+
 def test_everything_is_counted_once_and_then_only_at_the_maximum() -> None:
     counted: list[str] = []
 

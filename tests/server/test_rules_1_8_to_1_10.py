@@ -11,6 +11,7 @@ import pytest
 
 from tests.server.clients import Failure, Rpc, wait_until
 from tests.server.conftest import Timed
+from tests.server.test_pull import stale_ids
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 TOPIC, SUBSCRIPTION = "projects/p/topics/topic-1", "projects/p/subscriptions/sub-1"
@@ -98,6 +99,26 @@ def test_1_8_4_without_exactly_once_a_stale_id_is_no_failure(timed: Timed) -> No
     timed.clock.advance(11)
     timed.rpc.acknowledge(name, received.ack_id)
     timed.rpc.nack(name, received.ack_id)
+
+
+def test_1_8_3_each_id_that_failed_is_named_and_no_other(rpc: Rpc, topic: str, project: str) -> None:
+    name = f"{project}/subscriptions/exactly-once"
+    rpc.create_subscription(name, topic, enable_exactly_once_delivery=True)
+    rpc.publish(topic, *[b"x"] * 4)
+    one, two, three, four = [received.ack_id for received in rpc.pull(name)]
+    rpc.acknowledge(name, one)
+    rpc.nack(name, two)
+    with pytest.raises(Failure) as raised:
+        rpc.acknowledge(name, three, one, four, two)
+    assert sorted(stale_ids(raised.value)) == sorted([one, two])
+
+
+def test_1_9_5_an_acknowledgement_says_nothing_about_what_came_before(timed: Timed) -> None:
+    name = subscribed(timed.rpc)
+    timed.rpc.publish(TOPIC, b"1", b"2")
+    timed.rpc.acknowledge(name, timed.rpc.pull(name)[1].ack_id)
+    timed.clock.advance(11)
+    assert datas(timed.rpc.pull(name)) == [b"1"]
 
 
 # ── ordering ────────────────────────────────────────────────────────────────────────────────────────────────────────

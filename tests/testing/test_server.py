@@ -283,6 +283,21 @@ def test_admin_clock_moves_on(http: Http, rpc: Rpc) -> None:
     assert len(rpc.pull(SUBSCRIPTION)) == 1
 
 
+def test_clear_leaves_no_schema_no_policy_and_no_snapshot(server: Server, rpc: Rpc) -> None:
+    schema = {"type_": "AVRO", "definition": '"string"'}
+    rpc("CreateSchema", parent="projects/p", schema_id="text", schema=schema)
+    rpc.create_topic("projects/p/topics/kept")
+    rpc.create_subscription("projects/p/subscriptions/kept", "projects/p/topics/kept")
+    server.broker.create_snapshot("projects/p/snapshots/kept", "projects/p/subscriptions/kept").result()
+    policy = {"bindings": [{"role": "roles/owner", "members": ["user:a@example.com"]}]}
+    rpc("SetIamPolicy", resource="projects/p/topics/kept", policy=policy)
+    server.clear()
+    assert not rpc("ListSchemas", parent="projects/p").schemas
+    assert not server.broker.list_snapshots()
+    rpc.create_topic("projects/p/topics/kept")
+    assert not rpc("GetIamPolicy", resource="projects/p/topics/kept").bindings
+
+
 def test_admin_faults_are_ordered_listed_and_cleared(http: Http, rpc: Rpc) -> None:
     order = '{"method": "Pull", "code": "UNAVAILABLE", "times": null, "message": "no"}'
     listed = {"faults": [{"method": "Pull", "code": 14, "message": "no", "times": None}]}

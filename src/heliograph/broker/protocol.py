@@ -261,9 +261,17 @@ class Broker(Protocol):
         """The number of the latest topic or subscription: it grows with each that is made."""
 
     def claim(
-        self, subscription: str, consumer: str, max_messages: int, *, messages_per_claim: int, ttl_ns: int
+        self,
+        subscription: str,
+        consumer: str,
+        max_messages: int,
+        *,
+        messages_per_claim: int,
+        ttl_ns: int,
+        max_bytes: int = 0,
     ) -> Reply[list[Claim]]:
-        """Lease up to `max_messages` to a named consumer, at once, perhaps none, in claims of `messages_per_claim`. It
+        """Lease up to `max_messages` of about `max_bytes` (0 = no bound; one claim may begin with a larger message) to
+        a named consumer, at once, perhaps none, in claims of `messages_per_claim`. It
         finds them again by number, also after a restart, until it acknowledges them; after `ttl_ns` without an
         extension they end as any lease does. The reply is always durable.
         Raises: SubscriptionNotFound, SubscriptionDetached, InvalidArgument."""
@@ -298,6 +306,14 @@ class Broker(Protocol):
     def log_offset(self, topic: str, published_ns: int) -> int:
         """The sequence of the first durable message published at that instant or later, one behind the last if there is
         none; see `Store.log_offset`. Blocks on the store. Raises: TopicNotFound."""
+
+    def snapshot_offset(self, topic: str, snapshot: str) -> int:
+        """The lowest sequence that a snapshot of the topic had not acknowledged. Raises: TopicNotFound,
+        SnapshotNotFound, FailedPrecondition (it is of another topic)."""
+
+    def log_extent(self, topic: str, first: int, bytes_max: int) -> int:
+        """The last sequence of a range of the log that begins at `first` and has about `bytes_max` of messages; at
+        least `first`. Blocks on the store. Raises: TopicNotFound."""
 
     def event_bounds(self) -> tuple[int, int]:
         """(first, last) position of the event log that can be read; `last` is `first` - 1 when none can.

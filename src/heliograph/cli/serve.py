@@ -6,9 +6,9 @@ import asyncio
 import errno
 import ipaddress
 import logging
+import os
 import socket
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,31 +17,26 @@ import typer
 from heliograph import __version__
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
+from heliograph.cli.config import CONFIG_DEFAULT, ConfigFile, Entry, read_config
 from heliograph.cli.duration import parse_duration
 from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
+from heliograph.cli.projects import entries_of_environment
+from heliograph.cli.serving_options import (
+    DATA_DIR_DEFAULT,
+    EVENT_RETENTION_DEFAULT,
+    PORT_DEFAULT,
+    DurabilityKind,
+    Given,
+    ServingOptions,
+    StoreKind,
+)
 from heliograph.cli.size import parse_size, show_size
+from heliograph.errors import InvalidArgument
 from heliograph.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from heliograph.server.initial import Initial
     from heliograph.testing.hooks import TestHooks
-
-DATA_DIR_DEFAULT = Path("heliograph-data")
-
-
-class StoreKind(StrEnum):
-    """Where a broker keeps what it knows."""
-
-    SQLITE = "sqlite"
-    MEMORY = "memory"
-
-
-class DurabilityKind(StrEnum):
-    """What an answer survives."""
-
-    FULL = "full"
-    PROCESS = "process"
-    NONE = "none"
-
 
 _SURVIVES = {
     DurabilityKind.FULL: "an answer survives a killed process and a power cut",
@@ -51,15 +46,34 @@ _SURVIVES = {
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 = a free one.", min=0, max=65535)] = 8085,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with options for this command under [server], and what is to exist (docs/configuration.md).  "
+            f"[default: {CONFIG_DEFAULT}, if there is one]",
+            metavar="FILE",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on.  [default: localhost, which is 127.0.0.1 and ::1]")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help=f"Port to listen on; 0 = a free one.  [default: {PORT_DEFAULT}]", min=0, max=65535),
+    ] = None,
+    host_port: Annotated[
+        str | None, typer.Option(help="Both at once, as for the official emulator: [::1]:8085", metavar="HOST:PORT")
+    ] = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(help=f"Directory for the data, made if missing.  [default: {DATA_DIR_DEFAULT}]", metavar="DIR"),
     ] = None,
     store: Annotated[
-        StoreKind, typer.Option(help="Keep everything in a file (sqlite), or nothing beyond the process (memory).")
-    ] = StoreKind.SQLITE,
+        StoreKind | None,
+        typer.Option(
+            help="Keep everything in a file (sqlite), or nothing beyond the process (memory).  [default: sqlite]"
+        ),
+    ] = None,
     durability: Annotated[
         DurabilityKind | None,
         typer.Option(
@@ -77,14 +91,30 @@ def serve(
         ),
     ] = None,
     event_retention: Annotated[
-        int,
+        int | None,
         typer.Option(
             help="How long the event log is kept (what was published, delivered, acknowledged, nacked, expired or "
-            "dead-lettered, and when): 24h, 7d, or 0 for none; at most 256 MB of it.",
+            "dead-lettered, and when): 24h, 7d, or 0 for none; at most 256 MB of it.  "
+            f"[default: {EVENT_RETENTION_DEFAULT}]",
             parser=parse_duration,
             metavar="SPAN",
         ),
-    ] = "24h",  # type: ignore[assignment]  # typer parses defaults, too
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Project of the names in the configuration file that are short.")
+    ] = None,
+    lenient: Annotated[
+        bool | None,
+        typer.Option(
+            "--lenient",
+            help="Take what the official emulator takes, though the real service refuses it: any name, ack deadlines "
+            "from 1 s.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further name that browsers may reach it by; may be repeated.", metavar="NAME"),
+    ] = None,
     admin_test_hooks: Annotated[
         bool,
         typer.Option(
@@ -95,35 +125,68 @@ def serve(
     ] = False,
 ) -> None:
     """Start a broker. It ends in order on SIGTERM and Ctrl-C."""
-    if store is StoreKind.MEMORY:
-        _refuse_what_needs_a_file(data_dir, durability, memory_budget)
+    file = read_config(config)
+    given = Given(host, port, host_port, data_dir, store, durability, memory_budget, event_retention)
+    options = ServingOptions(given, file, project=project, lenient=lenient, allowed_hosts=allow_host or ())
     server = import_extra("heliograph.server.app", extra="server", for_what="serve")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    directory = (data_dir or DATA_DIR_DEFAULT).absolute()
+    wanted = [*file.entries, *entries_of_environment(os.environ)]
+    initial = _initial(wanted, file, options.project) if wanted else None
     hooks = _test_hooks() if admin_test_hooks else None
 
     def open_broker() -> LocalBroker:
-        if not _is_loopback(host):
-            _tell(f"{host} is reachable from other machines, and whoever reaches it may use it: there are no passwords")
-        if store is StoreKind.MEMORY:
-            return _memory_broker(hooks, event_retention)
-        budget = memory_budget or MEMORY_BUDGET_BYTES
-        return _sqlite_broker(directory, durability or DurabilityKind.FULL, budget, hooks, event_retention)
+        if not _is_loopback(options.host):
+            _tell(
+                f"{options.host} is reachable from other machines, and whoever reaches it may use it: there are no "
+                "passwords"
+            )
+        if options.store is StoreKind.MEMORY:
+            return _memory_broker(hooks, options.event_retention_ns)
+        return _sqlite_broker(options, hooks)
 
+    serve_options = server.ServeOptions(
+        host=options.host, port=options.port, lenient=options.lenient, allowed_hosts=options.allowed_hosts
+    )
     try:
-        asyncio.run(server.serve(open_broker, server.ServeOptions(host=host, port=port), hooks=hooks))
+        asyncio.run(server.serve(open_broker, serve_options, hooks=hooks, initial=initial))
     except OSError as error:
-        failure = _cannot_listen(error, host, port)
+        failure = _cannot_listen(error, options.host, options.port)
         if failure is None:
             raise
         raise failure from error
+    except InvalidArgument as error:
+        _refuse_entry(error, file)
+        raise
 
 
-def _refuse_what_needs_a_file(data_dir: Path | None, durability: str | None, memory_budget: int | None) -> None:
-    given = {"--data-dir": data_dir, "--durability": durability, "--memory-budget": memory_budget}
-    for option, value in given.items():
-        if value is not None:
-            raise typer.BadParameter(f"a memory store has no file: leave out {option}", param_hint=option)
+def _initial(wanted: list[Entry], file: ConfigFile, project: str) -> Initial:
+    """What is to exist, understood.
+
+    Raises:
+        Failure: something of it cannot be.
+    """
+    from heliograph.server.initial import Initial, Wanted
+
+    try:
+        return Initial([Wanted(*entry) for entry in wanted], project, _tell)
+    except InvalidArgument as error:
+        _refuse_entry(error, file)
+        raise
+
+
+def _refuse_entry(error: InvalidArgument, file: ConfigFile) -> None:
+    """Tell what was asked for and cannot be, with its line where it stands in the file.
+
+    Raises:
+        Failure: if `error` is of this kind.
+    """
+    from heliograph.server.initial import Refused
+
+    if isinstance(error, Refused):
+        wanted = error.wanted
+        if wanted.place.startswith(wanted.kind):
+            file.refuse(error.message, wanted.kind, wanted.position, error.field)
+        raise Failure(error.message, ExitCode.USAGE) from error
 
 
 def _test_hooks() -> TestHooks:
@@ -138,23 +201,18 @@ def _memory_broker(hooks: TestHooks | None, event_retention_ns: int) -> LocalBro
     return LocalBroker(event_retention_ns=event_retention_ns) if hooks is None else hooks.open_broker()
 
 
-def _sqlite_broker(
-    directory: Path,
-    durability: DurabilityKind,
-    memory_budget_bytes: int,
-    hooks: TestHooks | None,
-    event_retention_ns: int,
-) -> LocalBroker:
+def _sqlite_broker(options: ServingOptions, hooks: TestHooks | None) -> LocalBroker:
+    directory, durability = options.data_dir, options.durability
     if hooks is None:
         broker = LocalBroker.open(
             directory,
             durability=durability.value,
-            memory_budget_bytes=memory_budget_bytes,
-            event_retention_ns=event_retention_ns,
+            memory_budget_bytes=options.memory_budget_bytes,
+            event_retention_ns=options.event_retention_ns,
         )
     else:
         store = SqliteStore(directory, durability=durability.value)
-        broker = hooks.open_broker(store, memory_budget_bytes=memory_budget_bytes)
+        broker = hooks.open_broker(store, memory_budget_bytes=options.memory_budget_bytes)
     _tell(f"keeping data in {directory}, durability {durability}: {_SURVIVES[durability]}")
     return broker
 

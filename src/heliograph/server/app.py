@@ -12,14 +12,14 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from h2corn import Config, Server
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
-from heliograph.server import claims, events, health, queue_openapi
+from heliograph.server import claims, events, health, queue_openapi, statistics
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
@@ -30,6 +30,8 @@ from heliograph.server.grpc.reflection import reflection_methods
 from heliograph.server.hooks import Hooks, hooked
 from heliograph.server.hosts import Hosts
 from heliograph.server.http import BODY_BYTES_MAX, MethodNotAllowed, answer, answer_error, check_origin
+from heliograph.server.initial import Initial
+from heliograph.server.listening import listen
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.texts import translate
@@ -40,11 +42,12 @@ from heliograph.server.queue_rest import rest_routes
 from heliograph.server.queue_socket import QueueSocket
 from heliograph.server.queues import queue_routes
 from heliograph.server.rest.bindings import pubsub_bindings
+from heliograph.server.rest.door import PREFIX as REST_PREFIX
 from heliograph.server.rest.door import RestDoor
 from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
-HTTP_DOORS = (health, topic_log, events, claims)
+HTTP_DOORS = (health, topic_log, events, claims, statistics)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0
@@ -66,7 +69,7 @@ class ServeOptions:
     """How to serve.
 
     Args:
-        host: address to listen on; loopback unless told otherwise.
+        host: address to listen on; "localhost" = 127.0.0.1 and ::1.
         port: 0 = a free one.
         announce: print the readiness line on standard output.
         handle_signals: SIGTERM and SIGINT shut down; only possible in the main thread.
@@ -130,12 +133,15 @@ class Application:
         }
         self.pushing = Pushing(broker)
         methods = pubsub_methods(broker, feeds, closing, profile, subscription_changed=self.pushing.look)
+        self.methods = methods
+        """Of Pub/Sub, by full name."""
         if hooks is not None:
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
         routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
         routes.append(queue_openapi.openapi_route(health.heliograph_version()))
-        routes += RestDoor(bindings, methods, translate).routes()
+        self._rest = RestDoor(bindings, methods, translate)
+        routes += self._rest.routes()
         routes.append(openapi_route(bindings, methods, health.heliograph_version()))
         self._routes = RouteTable(routes)
         services = {name.split("/")[1] for name in methods}
@@ -182,7 +188,10 @@ class Application:
         except HeliographError as error:
             if started:
                 raise
-            await answer_error(send, error)
+            if scope["path"].startswith(REST_PREFIX):
+                await self._rest.refuse(error, send)
+            else:
+                await answer_error(send, error)
         except Exception:
             if started:
                 raise
@@ -196,33 +205,13 @@ def _no_handler(scope: Scope, handlers: object) -> HeliographError:
     return NotFound(f"Nothing is served at {scope['path']}")
 
 
-def listen(options: ServeOptions) -> socket.socket:
-    """Take the port, so that a taken one is known before anything is opened or written.
-
-    Raises:
-        OSError: the port is taken, or the address is not this machine's.
-    """
-    family, _, _, _, address = socket.getaddrinfo(
-        options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1024)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
-
-
 async def serve(
     broker: Broker | Callable[[], Broker],
     options: ServeOptions | None = None,
     *,
     on_started: Callable[[Serving], object] | None = None,
     hooks: Hooks | None = None,
+    initial: Initial | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, `Serving.stop` or cancellation; then end the streams, answer what is pending and
     close the broker.
@@ -233,34 +222,41 @@ async def serve(
         options: see `ServeOptions`.
         on_started: called when the server accepts requests.
         hooks: for tests (`server/hooks.py`); None = none.
+        initial: what is to exist before the first request; None = nothing.
 
     Raises:
         OSError: the port cannot be had; nothing has happened then.
         StoreRefused: from opening the broker.
+        Refused: from `initial`.
     """
     options = options or ServeOptions()
     opened: Broker | None = None if callable(broker) else broker
     try:
-        with contextlib.closing(listen(options)) as listener:
+        with contextlib.ExitStack() as listening:
+            listeners = [listening.enter_context(one) for one in listen(options.host, options.port)]
             if callable(broker):
                 opened = await asyncio.to_thread(broker)
             assert opened is not None
-            await _serve_on(listener, opened, options, on_started, hooks)
+            closing = Closing()
+            hosts = Hosts(options.host, options.allowed_hosts)
+            application = Application(opened, closing, LENIENT if options.lenient else STRICT, hooks, hosts)
+            if initial is not None:
+                await initial.establish(opened, application.methods)
+            await _serve_on(listeners, application, closing, options, on_started)
     finally:
         if opened is not None:
             await asyncio.to_thread(opened.close)
 
 
 async def _serve_on(
-    listener: socket.socket,
-    broker: Broker,
+    listeners: Sequence[socket.socket],
+    application: Application,
+    closing: Closing,
     options: ServeOptions,
     on_started: Callable[[Serving], object] | None,
-    hooks: Hooks | None,
 ) -> None:
-    closing = Closing()
     config = Config(
-        bind=(f"fd://{listener.fileno()}",),
+        bind=tuple(f"fd://{listener.fileno()}" for listener in listeners),
         grpc=True,
         access_log=False,
         lifespan="off",
@@ -272,8 +268,6 @@ async def _serve_on(
         timeout_graceful_shutdown=options.grace_seconds,
     )
     _silence_banner()
-    hosts = Hosts(options.host, options.allowed_hosts)
-    application = Application(broker, closing, LENIENT if options.lenient else STRICT, hooks, hosts)
     server = Server(application, config)
     loop = asyncio.get_running_loop()
 
@@ -289,7 +283,7 @@ async def _serve_on(
         serving = asyncio.ensure_future(server.serve())
         try:
             await server.wait_started()
-            host, port = listener.getsockname()[:2]
+            host, port = listeners[0].getsockname()[:2]
             application.pushing.start()
             if options.announce:
                 print(f"Server started, listening on {port}", flush=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from heliograph.broker.broker import QUEUE_PREFIX, LocalBroker
 from heliograph.errors import NotFound
+from heliograph.server.pubsub import policies, schema_store
 from heliograph.server.routing import Route
 from heliograph.store.memory import MemoryStore
 from heliograph.store.protocol import Store
@@ -104,4 +105,10 @@ class TestHooks:
         for topic in broker.list_topics():
             with contextlib.suppress(NotFound):
                 broker.delete_topic(topic.name).result()
+        for snapshot in broker.list_snapshots():
+            with contextlib.suppress(NotFound):
+                broker.delete_snapshot(snapshot.name).result()
+        for collection in (schema_store.COLLECTION, policies.COLLECTION):
+            for name, _ in broker.list_documents(collection):
+                broker.delete_document(collection, name).result()
         self._ledger.clear()

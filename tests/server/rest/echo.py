@@ -36,6 +36,7 @@ class Answer(NamedTuple):
     status: int
     body: Any
     headers: dict[str, str]
+    text: str
 
     @property
     def message(self) -> str:
@@ -87,8 +88,12 @@ class Echo:
         run(handler(scope, receive, send, None))
         start, *bodies = sent
         headers = {name.decode(): value.decode() for name, value in start["headers"]}
-        text = b"".join(event["body"] for event in bodies)
-        return Answer(start["status"], json.loads(text), headers)
+        text = b"".join(event["body"] for event in bodies).decode()
+        return Answer(start["status"], json.loads(text), headers, text)
+
+    def text(self, http_method: str, path: str, **query: Any) -> str:
+        """The answer as it is sent."""
+        return self(http_method, path, **query).text
 
     def understood(self, http_method: str, path: str, body: Any = None, **query: Any) -> Any:
         """The request that the handler got."""

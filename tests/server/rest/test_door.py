@@ -112,8 +112,12 @@ def test_a_name_outside_of_the_rules_is_refused_as_over_grpc(http: Http, project
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_a_page_of_another_origin_changes_nothing(http: Http, topic: str, method: str) -> None:
     answer = http.request(method, f"/v1/{topic}", b"{}", {"Origin": "http://evil.example"})
-    assert answer.status == 403
+    assert failure(answer)[:2] == (403, "PERMISSION_DENIED")
     assert http.request("GET", f"/v1/{topic}").status == 200
+
+
+def test_an_http_method_that_nothing_takes_is_refused_in_the_same_form(http: Http, topic: str) -> None:
+    assert failure(http.request("OPTIONS", f"/v1/{topic}"))[0] == 405
 
 
 def test_the_description_tells_of_every_method_that_is_served(http: Http) -> None:

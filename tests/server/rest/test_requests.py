@@ -273,9 +273,20 @@ def test_a_selection_that_cannot_be_is_refused_before_anything_is_done(echo: Ech
 def test_system_parameters_of_every_google_api_are_no_fields(echo: Echo) -> None:
     query = {"$.xgafv": 2, "$alt": "json;enum-encoding=int", "key": "k", "prettyPrint": "false", "access_token": "t"}
     assert subscription(echo, **query).body["state"] == 1
-    assert subscription(echo, alt="json").body["state"] == "ACTIVE"
+    assert subscription(echo, alt="json", prettyPrint="True", trace="t").body["state"] == "ACTIVE"
 
 
 @pytest.mark.parametrize("query", [{"alt": "proto"}, {"alt": "media"}, {"prettyPrint": "x"}, {"callback": "f"}])
 def test_what_this_server_does_not_answer_in_is_refused(echo: Echo, query: dict[str, str]) -> None:
     assert subscription(echo, **query).status == 400
+
+
+def test_answers_are_laid_out_for_people_unless_asked_otherwise(echo: Echo) -> None:
+    assert echo.text("GET", f"/v1/{TOPIC}") == f'{{\n  "topic": "{TOPIC}"\n}}\n'
+    assert echo.text("GET", f"/v1/{TOPIC}", prettyPrint="false") == f'{{"topic":"{TOPIC}"}}'
+
+
+def test_an_iam_policy_can_be_asked_for_in_both_forms_that_clients_know(echo: Echo) -> None:
+    body = {"options": {"requestedPolicyVersion": 3}}
+    policy = echo.understood("POST", f"/v1/{TOPIC}:getIamPolicy", body)
+    assert policy == echo.understood("GET", f"/v1/{TOPIC}:getIamPolicy", **{"options.requestedPolicyVersion": 3})

@@ -83,6 +83,8 @@ class IamPolicy:
             self._broker.get_topic(resource)
         elif collection == "subscriptions":
             self._broker.get_subscription(resource)
+        elif collection == "snapshots":
+            self._broker.get_snapshot(resource)
         elif collection != "schemas":
             raise names.invalid(resource)
         elif not self._schemas.exists(resource):

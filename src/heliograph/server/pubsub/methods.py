@@ -22,6 +22,7 @@ from heliograph.server.pubsub.publisher import Publisher
 from heliograph.server.pubsub.schema_checks import SchemaChecks
 from heliograph.server.pubsub.schema_store import SchemaStore
 from heliograph.server.pubsub.schemas import Schemas
+from heliograph.server.pubsub.snapshots import Snapshots
 from heliograph.server.pubsub.streaming_pull import StreamingPull
 from heliograph.server.pubsub.subscriber import Subscriber
 from heliograph.wire.pubsub import DeliveryEncoder
@@ -50,11 +51,13 @@ def pubsub_methods(
         subscription_changed: told the name of each subscription that was created or updated.
     """
     encoder = DeliveryEncoder()
+    snapshots = Snapshots(broker, profile)
     schemas = SchemaStore(broker)
     checks = SchemaChecks(broker, schemas, profile)
     services: dict[str, dict[str, Method]] = {
-        PUBLISHER: _publisher_methods(Publisher(broker, checks, profile)),
+        PUBLISHER: _publisher_methods(Publisher(broker, checks, profile), snapshots),
         SUBSCRIBER: _subscriber_methods(Subscriber(broker, feeds, encoder, closing, profile, subscription_changed))
+        | _snapshot_methods(snapshots)
         | _streaming_methods(StreamingPull(broker, feeds, encoder, closing, profile)),
         SCHEMA_SERVICE: _schema_methods(Schemas(schemas, checks, profile)),
         IAM_POLICY: _iam_methods(IamPolicy(broker, schemas, profile)),
@@ -62,7 +65,7 @@ def pubsub_methods(
     return {f"/{service}/{name}": method for service, methods in services.items() for name, method in methods.items()}
 
 
-def _publisher_methods(publisher: Publisher) -> dict[str, Method]:
+def _publisher_methods(publisher: Publisher, snapshots: Snapshots) -> dict[str, Method]:
     return {
         "CreateTopic": Unary(proto.Topic, proto.Topic, publisher.create_topic),
         "UpdateTopic": Unary(proto.UpdateTopicRequest, proto.Topic, publisher.update_topic),
@@ -72,6 +75,9 @@ def _publisher_methods(publisher: Publisher) -> dict[str, Method]:
             proto.ListTopicSubscriptionsRequest,
             proto.ListTopicSubscriptionsResponse,
             publisher.list_topic_subscriptions,
+        ),
+        "ListTopicSnapshots": Unary(
+            proto.ListTopicSnapshotsRequest, proto.ListTopicSnapshotsResponse, snapshots.list_topic_snapshots
         ),
         "DeleteTopic": Unary(proto.DeleteTopicRequest, proto.Empty, publisher.delete_topic),
         "DetachSubscription": Unary(
@@ -123,6 +129,17 @@ def _iam_methods(policies: IamPolicy) -> dict[str, Method]:
         "TestIamPermissions": Unary(
             iam.TestIamPermissionsRequest, iam.TestIamPermissionsResponse, policies.granted_permissions
         ),
+    }
+
+
+def _snapshot_methods(snapshots: Snapshots) -> dict[str, Method]:
+    return {
+        "CreateSnapshot": Unary(proto.CreateSnapshotRequest, proto.Snapshot, snapshots.create_snapshot),
+        "GetSnapshot": Unary(proto.GetSnapshotRequest, proto.Snapshot, snapshots.get_snapshot),
+        "ListSnapshots": Unary(proto.ListSnapshotsRequest, proto.ListSnapshotsResponse, snapshots.list_snapshots),
+        "UpdateSnapshot": Unary(proto.UpdateSnapshotRequest, proto.Snapshot, snapshots.update_snapshot),
+        "DeleteSnapshot": Unary(proto.DeleteSnapshotRequest, proto.Empty, snapshots.delete_snapshot),
+        "Seek": Unary(proto.SeekRequest, proto.SeekResponse, snapshots.seek),
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from google.iam.v1 import policy_pb2
 
 from heliograph.broker.protocol import Broker
+from heliograph.broker.reply import Reply
 
 COLLECTION = "iam"
 
@@ -29,6 +30,7 @@ async def keep(broker: Broker, resource: str, policy: Any) -> bytes:
     return kept
 
 
-async def forget(broker: Broker, resource: str) -> None:
-    """The resource is gone, and its policy with it; a new one of its name begins without."""
-    await broker.delete_document(COLLECTION, resource)
+def forget(broker: Broker, resource: str) -> Reply[None]:
+    """The resource is gone, or is new: it has no policy. To be called before anything is awaited, so that nobody sees
+    the one without the other. (New ones too, since a resource may go without a door: subscriptions expire.)"""
+    return broker.delete_document(COLLECTION, resource)

@@ -49,7 +49,9 @@ class Publisher:
         self._schemas.check_topic(request)
         try:
             with self._topics.room(names.project(request.name)):
-                info = await self._broker.create_topic(request.name, settings)
+                created = self._broker.create_topic(request.name, settings)
+                await policies.forget(self._broker, request.name)
+                info = await created
         except AlreadyExists:
             raise exists(request.name) from None
         self._schemas.note(info)
@@ -93,8 +95,10 @@ class Publisher:
     async def delete_topic(self, request: Any, _call: Call) -> bytes:
         """DeleteTopic: its subscriptions stay and keep their backlog (1.3.5)."""
         self._profile.check_name(request.topic, "topics")
-        await self._broker.delete_topic(request.topic)
+        deleted = self._broker.delete_topic(request.topic)
+        self._schemas.forget(request.topic)  # before anybody can have made another of its name
         await policies.forget(self._broker, request.topic)
+        await deleted
         return b""
 
     async def detach_subscription(self, request: Any, _call: Call) -> bytes:

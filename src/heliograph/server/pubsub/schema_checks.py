@@ -67,6 +67,12 @@ class SchemaChecks:
         if self._topics is not None and _use(info) is not None:
             self._topics.add(info.name)
 
+    def forget(self, topic: str) -> None:
+        """A topic was deleted."""
+        self._uses.pop(topic, None)
+        if self._topics is not None:
+            self._topics.discard(topic)
+
     def _look_at_all(self) -> set[str]:
         topics = {info.name for info in self._broker.list_topics() if _use(info) is not None}
         self._topics = topics
@@ -145,9 +151,7 @@ class SchemaChecks:
             return known[1]
         use = _use(info)
         if use is None:
-            if self._topics is not None:
-                self._topics.discard(info.name)
-            self._uses.pop(info.name, None)
+            self.forget(info.name)
         else:
             self._uses[info.name] = info.settings, use
         return use

@@ -149,8 +149,9 @@ class SchemaStore:
         self._decoded.pop(name, None)
         for key in [key for key in self._read if key[0] == name]:
             del self._read[key]
-        await self._broker.delete_document(COLLECTION, name)
+        deleted = self._broker.delete_document(COLLECTION, name)
         await policies.forget(self._broker, name)
+        await deleted
 
     def new_revision_id(self, stored: StoredSchema | None) -> str:
         """One that no revision of the schema has or had."""

@@ -82,7 +82,9 @@ class Subscriber:
         self._check_dead_letter_topic(settings)
         try:
             with self._of_project.room(names.project(request.name)), self._of_topic.room(request.topic):
-                info = await self._broker.create_subscription(request.name, request.topic, settings)
+                created = self._broker.create_subscription(request.name, request.topic, settings)
+                await policies.forget(self._broker, request.name)
+                info = await created
         except AlreadyExists:
             raise exists(request.name) from None
         self._changed(info.name)
@@ -105,8 +107,9 @@ class Subscriber:
     async def delete_subscription(self, request: Any, _call: Call) -> bytes:
         """DeleteSubscription: backlog and leases go, open streams end (1.5.14)."""
         self._profile.check_name(request.subscription, "subscriptions")
-        await self._broker.delete_subscription(request.subscription)
+        deleted = self._broker.delete_subscription(request.subscription)
         await policies.forget(self._broker, request.subscription)
+        await deleted
         return b""
 
     async def update_subscription(self, request: Any, _call: Call) -> bytes:

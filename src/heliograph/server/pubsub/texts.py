@@ -12,6 +12,7 @@ from heliograph.errors import (
     InvalidAckId,
     NotFound,
     SchemaNotFound,
+    SnapshotNotFound,
     SubscriptionNotFound,
     TopicNotFound,
 )
@@ -27,7 +28,7 @@ Python client takes for a passing failure and retries; so of very many failed id
 
 def translate(error: HeliographError) -> RpcError:
     """The status that a Pub/Sub client gets for an error of the broker."""
-    if isinstance(error, (TopicNotFound, SubscriptionNotFound, SchemaNotFound)):
+    if isinstance(error, (TopicNotFound, SubscriptionNotFound, SnapshotNotFound, SchemaNotFound)):
         return rpc_error(missing(error.name))
     if isinstance(error, InvalidAckId):
         return RpcError(error.code, f"You have passed an invalid ack ID to the service (ack_id={error.ack_ids[0]}).")

@@ -47,10 +47,16 @@ def pubsub_bindings() -> list[Binding]:
         for name, options in _http_options(module):
             owner = _IAM_SERVICE if name in _IAM_METHODS else service
             for option in options:
-                bindings[
-                    Binding(option["method"].upper(), option["uri"], option.get("body", ""), f"/{owner}/{name}")
-                ] = None
+                binding = Binding(option["method"].upper(), option["uri"], option.get("body", ""), f"/{owner}/{name}")
+                bindings[binding] = None
+    bindings |= {_posted(binding): None for binding in bindings if binding.method.endswith("/GetIamPolicy")}
     return list(bindings)
+
+
+def _posted(binding: Binding) -> Binding:
+    """IAMPolicy's own form of a method, which Pub/Sub's configuration puts another in place of. Some generated clients
+    call it, Node's among them."""
+    return binding._replace(http_method="POST", body="*")
 
 
 def _http_options(module: ModuleType) -> list[tuple[str, list[dict[str, str]]]]:

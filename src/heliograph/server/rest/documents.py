@@ -25,27 +25,34 @@ Document: TypeAlias = dict[str, Any]
 BAD_REQUEST_URL = "type.googleapis.com/google.rpc.BadRequest"
 
 _URLSAFE = bytes.maketrans(b"-_", b"+/")
+_AT_FIELD = re.compile(r"Failed to parse (\w+) field: ")
 _SNAKE = re.compile(r"_([a-z0-9])")
 _FIELD_MASK = "google.protobuf.FieldMask"
 _NULLABLE = ("google.protobuf.Value", "google.protobuf.NullValue")
 
 
-def bad_document(problem: str, where: str = "") -> RpcError:
+class BadDocument(RpcError):
     """The refusal of a document.
 
     Args:
         problem: what is wrong, after "Invalid JSON payload received."
-        where: the field at fault, such as ``messages[0].data``.
+        where: the field at fault, such as ``messages[0].data``; of an unknown name, where it was found.
+        name: the unknown name.
     """
-    text = f"Invalid JSON payload received. {problem}"
-    violation = BadRequest.FieldViolation(field=where, description=text)
-    detail = BadRequest(field_violations=[violation]).SerializeToString()
-    return RpcError(INVALID_ARGUMENT, text, [(BAD_REQUEST_URL, detail)])
+
+    def __init__(self, problem: str, where: str = "", name: str = "") -> None:
+        text = f"Invalid JSON payload received. {problem}"
+        violation = BadRequest.FieldViolation(field=where, description=text)
+        detail = BadRequest(field_violations=[violation]).SerializeToString()
+        super().__init__(INVALID_ARGUMENT, text, [(BAD_REQUEST_URL, detail)])
+        self.problem = problem
+        self.where = where
+        self.name = name
 
 
-def invalid_value(where: str, problem: str) -> RpcError:
+def invalid_value(where: str, problem: str) -> BadDocument:
     """The refusal of a field's value."""
-    return bad_document(f"Invalid value at '{where}', {problem}", where)
+    return BadDocument(f"Invalid value at '{where}', {problem}", where)
 
 
 @cache
@@ -76,7 +83,7 @@ def canonical(value: Any, descriptor: Descriptor, where: str = "") -> Document:
         where: the way to it, for the refusal.
 
     Raises:
-        RpcError: INVALID_ARGUMENT, with the field at fault.
+        BadDocument: with the field at fault.
     """
     if not isinstance(value, dict):
         raise invalid_value(where or descriptor.name, f"an object is wanted, not {_shown(value)}")
@@ -89,34 +96,35 @@ def canonical(value: Any, descriptor: Descriptor, where: str = "") -> Document:
         if given is None and not _takes_null(field):
             continue  # as if it had not been given
         if field.json_name in document:
-            raise bad_document(f'"{field.json_name}" is given twice, once as "{field.name}".', where)
+            raise BadDocument(f'"{field.json_name}" is given twice, once as "{field.name}".', where)
         document[field.json_name] = _canonical_field(given, field, f"{where}.{name}" if where else name)
     return document
 
 
-def unknown_name(name: str, where: str = "") -> RpcError:
+def unknown_name(name: str, where: str = "") -> BadDocument:
     """The refusal of a name that is no field, in the real service's words."""
     place = f" at '{where}'" if where else ""
-    return bad_document(f'Unknown name "{name[:100]}"{place}: Cannot find field.', where)
+    return BadDocument(f'Unknown name "{name[:100]}"{place}: Cannot find field.', where, name)
 
 
-def message_of(document: Document, message: Any, *, what: str = "") -> Any:
+def message_of(document: Document, message: Any) -> Any:
     """`message`, filled from a document.
 
     Args:
         document: from `canonical`.
         message: an empty protobuf message.
-        what: the way to it, for the refusal.
 
     Raises:
-        RpcError: INVALID_ARGUMENT.
+        BadDocument: a value is not one of its field.
     """
     try:
         return json_format.ParseDict(document, message)
     except (json_format.ParseError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         # the library promises ParseError alone, and lets others through for durations, timestamps and deep nesting
-        problem = " ".join(str(error).split()) or type(error).__name__
-        raise bad_document(problem[:500], what) from None
+        text = " ".join(str(error).split()) or type(error).__name__
+        where = ".".join(_AT_FIELD.findall(text))
+        problem = _AT_FIELD.sub("", text).rstrip(".")[:500]
+        raise (invalid_value(where, problem) if where else BadDocument(problem)) from None
 
 
 def put(document: Document, descriptor: Descriptor, field_path: str, value: Any, source: str) -> None:
@@ -130,7 +138,7 @@ def put(document: Document, descriptor: Descriptor, field_path: str, value: Any,
         source: where it comes from, for the refusal: "path" or "query".
 
     Raises:
-        RpcError: INVALID_ARGUMENT: there is no such field, or the body has another value.
+        BadDocument: there is no such field, or the body has another value.
     """
     *way, last = field_path.split(".")
     for name in way:

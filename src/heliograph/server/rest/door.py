@@ -17,7 +17,7 @@ from heliograph.server.grpc.status import INTERNAL, INVALID_ARGUMENT, NOT_FOUND,
 from heliograph.server.http import BODY_BYTES_MAX, JSON, BodyTooLarge, answer, read_body
 from heliograph.server.peer import attentive
 from heliograph.server.rest.bindings import Binding
-from heliograph.server.rest.documents import Document, bad_document, canonical, message_in, message_of, put
+from heliograph.server.rest.documents import BadDocument, Document, canonical, message_in, message_of, put
 from heliograph.server.rest.errors import error_body, http_status
 from heliograph.server.rest.paths import PathTable, PathTemplate
 from heliograph.server.rest.query import Options, read_query
@@ -120,6 +120,11 @@ class RestDoor:
         told = json_format.MessageToDict(response, use_integers_for_enums=options.numbers_for_enums)
         return _json(select(told, selection), options)
 
+    async def refuse(self, error: HeliographError, send: Send) -> None:
+        """Answer a request below `/v1/` that was refused before it came here, or that no route takes."""
+        status = error.http_status_own or http_status(error.code)
+        await _answer_error(send, self._translate(error), status)
+
     def _find(self, scope: Scope) -> tuple[Bound, dict[str, str]]:
         found = self._table.find(scope["method"], scope["path"])
         if found is not None:
@@ -148,7 +153,7 @@ def _document(body: bytes, body_field: str, descriptor: Any) -> Document:
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise bad_document(f"The body is not JSON: {error}") from None
+        raise BadDocument(f"The body is not JSON: {error}") from None
     if body_field in ("*", ""):  # without a field for it, a body may still repeat what the path says
         return canonical(value, descriptor)
     name, held = message_in(descriptor, body_field)

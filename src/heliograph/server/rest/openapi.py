@@ -92,7 +92,7 @@ class _Description:
         collection = next(segment for segment in reversed(template.segments) if segment != "*")
         request: Descriptor = method.request_class.DESCRIPTOR
         operation: dict[str, Any] = {
-            "operationId": f"{service.rpartition('.')[2]}_{name}_{collection}",
+            "operationId": f"{service.rpartition('.')[2]}_{name}_{collection}_{binding.http_method.lower()}",
             "summary": f"{service}.{name}",
             "parameters": parameters,
             "responses": {

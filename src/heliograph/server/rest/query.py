@@ -13,9 +13,21 @@ from heliograph.server.grpc.status import INVALID_ARGUMENT, RpcError
 from heliograph.server.rest.documents import Document, fields_of, put, unknown_name
 
 _PARAMETERS_MAX = 1_000
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 _IGNORED = frozenset(
-    {"xgafv", "key", "access_token", "oauth_token", "quotaUser", "userIp", "upload_protocol", "uploadType"}
+    {
+        "access_token",
+        "bearer_token",
+        "key",
+        "oauth_token",
+        "quotaUser",
+        "trace",
+        "uploadType",
+        "upload_protocol",
+        "userIp",
+        "xgafv",
+    }
 )
 """Who calls, and in which form errors come: the one form that this server has."""
 
@@ -46,7 +58,7 @@ def read_query(query_string: bytes, document: Document, descriptor: Descriptor) 
         descriptor: of the request.
 
     Raises:
-        RpcError: INVALID_ARGUMENT: no such field, not a value of it, or the body has another.
+        RpcError: INVALID_ARGUMENT: no such field or parameter, not a value of it, or the body has another.
     """
     if not query_string:
         return _DEFAULTS
@@ -75,10 +87,10 @@ def _options(system: Mapping[str, str]) -> Options:
         raise RpcError(INVALID_ARGUMENT, f"Invalid value for alt: {system['alt'][:100]}. This server answers in JSON.")
     if "callback" in system:
         raise RpcError(INVALID_ARGUMENT, "This server does not answer in JavaScript: leave out callback.")
-    pretty = system.get("prettyPrint", "true")
-    if pretty not in ("true", "false", "1", "0"):
-        raise RpcError(INVALID_ARGUMENT, f"Invalid value for prettyPrint: {pretty[:100]}")
-    return Options(pretty in ("true", "1"), bool(encoding), system.get("fields", ""))
+    pretty = _BOOLEANS.get(system.get("prettyPrint", "true").lower())
+    if pretty is None:
+        raise RpcError(INVALID_ARGUMENT, f"Invalid value for prettyPrint: {system['prettyPrint'][:100]}")
+    return Options(pretty, bool(encoding), system.get("fields", ""))
 
 
 def _put_values(document: Document, descriptor: Descriptor, name: str, values: list[str]) -> None:
@@ -115,5 +127,5 @@ def _field(descriptor: Descriptor, name: str) -> FieldDescriptor:
 def _json_value(text: str, field: FieldDescriptor) -> Any:
     """`json_format` reads numbers and enums from strings as well, but not this."""
     if field.type == FieldDescriptor.TYPE_BOOL:
-        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+        return _BOOLEANS.get(text.lower(), text)
     return text
