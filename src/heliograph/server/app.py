@@ -189,7 +189,7 @@ class Application:
             if started:
                 raise
             if scope["path"].startswith(REST_PREFIX):
-                await self._rest.refuse(error, send)
+                await self._rest.refuse(error, scope, send)
             else:
                 await answer_error(send, error)
         except Exception:
