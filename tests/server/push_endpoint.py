@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,9 +34,10 @@ class Endpoint:
 
     Args:
         answer: the status for a request; 0 = hang up without one.
+        tls: its side of TLS; None = without.
     """
 
-    def __init__(self, answer: Callable[[Pushed], int] = lambda _: 204) -> None:
+    def __init__(self, answer: Callable[[Pushed], int] = lambda _: 204, *, tls: ssl.SSLContext | None = None) -> None:
         self.answer = answer
         self.requests: list[Pushed] = []
         self.open = 0
@@ -57,7 +59,9 @@ class Endpoint:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}/push"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_port}/push"
 
     def __enter__(self) -> Self:
         self._thread.start()

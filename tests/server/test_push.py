@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from google.auth.exceptions import GoogleAuthError
 from google.auth.transport.requests import Request
 from google.oauth2 import id_token
@@ -154,6 +160,44 @@ def test_1_13_2_processing_acknowledges_even_if_nothing_follows(rpc: Rpc, http: 
         wait_until(lambda: settled(http, name))
         thread.join(5)
     assert status(http, name)["push"]["last_error"] is None
+
+
+def self_signed(path: Path) -> ssl.SSLContext:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+def test_1_13_8_an_endpoint_with_a_certificate_of_its_own_making_will_do(
+    rpc: Rpc, http: Http, project: str, tmp_path: Path
+) -> None:
+    with Endpoint(tls=self_signed(tmp_path / "endpoint.pem")) as endpoint:
+        topic, name = push_to(rpc, project, endpoint.url)
+        rpc.publish(topic, b"1")
+        wait_until(lambda: settled(http, name))
+        assert [text(pushed) for pushed in endpoint.requests] == ["1"]
+
+
+def test_the_largest_message_is_pushed(rpc: Rpc, http: Http, project: str, endpoint: Endpoint) -> None:
+    topic, name = push_to(rpc, project, endpoint.url, {"no_wrapper": {}})
+    rpc.publish(topic, b"x" * 9_900_000)
+    wait_until(lambda: settled(http, name))
+    assert [len(pushed.body) for pushed in endpoint.requests] == [9_900_000]
 
 
 @pytest.mark.parametrize("code", [0, 301, 404, 500])

@@ -17,7 +17,7 @@ from grpc_status import rpc_status
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
-from tests.server.clients import Failure, Rpc
+from tests.server.clients import Failure, Http, Rpc
 from tests.server.conftest import serving
 
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
@@ -302,6 +302,24 @@ def test_1_4_9_the_attributes_of_the_schema_are_the_servers_own(rpc: Rpc, projec
     assert [len(one) for one in attributes(rpc, project)] == [103]
 
 
+def test_1_10_2_a_message_with_a_schema_keeps_its_attributes_as_a_dead_letter(
+    rpc: Rpc, project: str, schema: Any
+) -> None:
+    dead = f"{project}/topics/dead"
+    rpc.create_topic(dead)
+    rpc.create_subscription(f"{project}/subscriptions/dead", dead)
+    topic = topic_with(rpc, project, schema.name)
+    name = f"{project}/subscriptions/strict"
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    rpc.create_subscription(name, topic, dead_letter_policy=policy)
+    rpc.publish(topic, b'{"id": "a"}')
+    for _ in range(5):
+        rpc.nack(name, *[one.ack_id for one in rpc.pull(name)])
+    (letter,) = rpc.pull(f"{project}/subscriptions/dead")
+    assert letter.message.attributes["googclient_schemaname"] == schema.name
+    assert letter.message.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
+
+
 def test_1_15_4_any_revision_will_do_the_newest_is_tried_first(rpc: Rpc, project: str, schema: Any) -> None:
     topic = topic_with(rpc, project, schema.name)
     newer = commit(rpc, schema.name)
@@ -406,6 +424,25 @@ def test_schemas_and_the_topics_that_have_them_survive_a_restart(tmp_path: Path)
             rpc.publish(topic, b"\x0a")
         rpc.publish(topic, b"\x0a\x01a")
         assert [one["googclient_schemaencoding"] for one in attributes(rpc, project)] == ["BINARY"]
+
+
+def test_schemas_over_rest(http: Http, project: str) -> None:
+    url = f"/v1/{project}/schemas"
+    schema = json.dumps({"type": "AVRO", "definition": json.dumps(AVRO)}).encode()
+    created = http.request("POST", f"{url}?schemaId=order", schema).body
+    assert (created["name"], created["type"]) == (f"{project}/schemas/order", "AVRO")
+    assert created == http.request("GET", f"{url}/order").body
+    commit = json.dumps({"schema": {"type": "AVRO", "definition": json.dumps(WIDER)}}).encode()
+    newer = http.request("POST", f"{url}/order:commit", commit).body["revisionId"]
+    listed = http.request("GET", f"{url}/order:listRevisions").body["schemas"]
+    assert [one["revisionId"] for one in listed] == [newer, created["revisionId"]]
+    message = {"name": created["name"], "encoding": "JSON", "message": "eyJpZCI6MX0="}
+    answer = http.request("POST", f"{url}:validateMessage", json.dumps(message).encode())
+    assert answer.status == 400
+    assert answer.body["error"]["details"][0]["reason"] == "INVALID_JSON_AVRO_MESSAGE"
+    assert http.request("DELETE", f"{url}/order@{newer}:deleteRevision").body["revisionId"] == created["revisionId"]
+    assert http.request("DELETE", f"{url}/order").status == 200
+    assert http.request("GET", f"{url}/order").status == 404
 
 
 # ── the official client ─────────────────────────────────────────────────────────────────────────────────────────────

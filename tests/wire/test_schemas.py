@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import sys
 from typing import Any
 
 import fastavro
@@ -14,7 +15,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.errors import InvalidSchema, SchemaViolation
+from heliograph.errors import FailedPrecondition, InvalidSchema, SchemaViolation, Unavailable
 from heliograph.wire.schemas.protobuf import ProtobufSchema, bundle
 from heliograph.wire.schemas.schema import Encoding, Schema, SchemaType, compile_schema, read_schema
 
@@ -296,6 +297,18 @@ def test_whatever_the_bytes_are_they_follow_the_protobuf_schema_or_violate_it(
 def test_1_15_1_what_protobuf_schemas_may_not_be(definition: str, why: str) -> None:
     with pytest.raises(InvalidSchema, match=why):
         proto(definition)
+
+
+def test_a_missing_compiler_is_told_and_is_nothing_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc_tools", None)
+    with pytest.raises(FailedPrecondition, match="install grpcio-tools"):
+        proto("message A {}")
+
+
+def test_a_compiler_that_does_not_come_to_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heliograph.wire.schemas.protoc.COMPILER_SECONDS_MAX", 0.001)
+    with pytest.raises(Unavailable, match="TimeoutExpired"):
+        proto("message A {}")
 
 
 def test_1_15_1_a_compiled_definition_names_its_message_and_may_have_several_files() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from typing import Any, NoReturn
 
 import aiohttp
@@ -13,6 +14,7 @@ from heliograph.server.push.envelope import NotAcknowledged, PushRequest
 
 ACKNOWLEDGED = frozenset((102, 200, 201, 202, 204))  # 1.13.2
 CONNECTIONS_MAX = 400  # to all endpoints together
+PIECEMEAL_BYTES = 512 * 1024  # a larger body is sent in pieces, so that other requests get their turn
 ERROR_CHARACTERS_MAX = 200
 ERROR_BODY_SECONDS = 1.0
 
@@ -53,10 +55,13 @@ class Client:
         Raises:
             NotAcknowledged: it did not.
         """
+        body: bytes | io.BytesIO = request.body
+        if len(request.body) > PIECEMEAL_BYTES:
+            body = io.BytesIO(request.body)
         try:
             # a redirect is no acknowledgement, and nobody checks certificates of endpoints in tests (1.13.2, 1.13.8)
             async with self._started().post(
-                url, data=request.body, headers=request.headers, allow_redirects=False, ssl=False
+                url, data=body, headers=request.headers, allow_redirects=False, ssl=False
             ) as response:
                 if response.status not in ACKNOWLEDGED:
                     await _refuse(response)

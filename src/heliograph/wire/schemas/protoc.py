@@ -15,7 +15,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from heliograph.errors import InvalidSchema, Unavailable
+from heliograph.errors import FailedPrecondition, InvalidSchema, Unavailable
 from heliograph.wire.schemas.protobuf import WELL_KNOWN, bundle
 
 COMPILER_SECONDS_MAX = 20.0
@@ -34,7 +34,8 @@ def compile_definition(definition: str, root_message: str = "") -> bytes:
 
     Raises:
         InvalidSchema: the compiler complains, or the definition is not allowed.
-        Unavailable: there is no compiler, or it takes too long.
+        FailedPrecondition: there is no compiler.
+        Unavailable: it cannot be started now, or takes too long.
     """
     file = _compiled(definition)
     if file.syntax not in ("", "proto2", "proto3"):
@@ -77,7 +78,7 @@ def _run(folder: Path, out: Path) -> None:
             check=False,
         )
     except ModuleNotFoundError:
-        raise Unavailable("The Protocol Buffers compiler is missing: install grpcio-tools") from None
+        raise FailedPrecondition("The Protocol Buffers compiler is missing: install grpcio-tools") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"The Protocol Buffers compiler failed: {type(error).__name__}") from None
     if done.returncode or not out.exists():

@@ -73,7 +73,8 @@ def compile_schema(schema_type: SchemaType, definition: str, *, root_message: st
 
     Raises:
         InvalidSchema: it is wrong; the text says where.
-        Unavailable: the compiler cannot be started.
+        FailedPrecondition: the compiler is not installed.
+        Unavailable: the compiler cannot be started now.
     """
     compiled: str | bytes = definition
     if schema_type is SchemaType.PROTOCOL_BUFFER:
