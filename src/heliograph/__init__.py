@@ -2,6 +2,7 @@
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock, SystemClock
+from heliograph.client.async_queue import AsyncQueue, AsyncQueueMessage
 from heliograph.client.internal_message import InternalMessage, SubscriptionMetadata, TopicMetadata
 from heliograph.client.message import AckResponse, Message
 from heliograph.client.message_queue import MessageQueue
@@ -24,6 +25,8 @@ from heliograph.client.priority import (
     connect,
 )
 from heliograph.client.pubsub import PubSub
+from heliograph.client.queue import Outgoing, Queue, QueueDeadLetter, QueueMessage
+from heliograph.client.queue_names import queues
 from heliograph.client.subscription import Subscription
 from heliograph.client.timestamp import DatetimeWithNanoseconds
 from heliograph.client.topic import Topic
@@ -61,6 +64,8 @@ __all__ = [
     "AckDeadlineExceeded",
     "AckResponse",
     "AlreadyExists",
+    "AsyncQueue",
+    "AsyncQueueMessage",
     "ConsumerNotFound",
     "DatetimeWithNanoseconds",
     "DeadLetterPolicy",
@@ -80,6 +85,7 @@ __all__ = [
     "MessageStream",
     "MessageTooLarge",
     "NotFound",
+    "Outgoing",
     "Priority",
     "PriorityDeadLetter",
     "PriorityMessage",
@@ -87,8 +93,11 @@ __all__ = [
     "PrioritySubscription",
     "PubSub",
     "PublishOptions",
+    "Queue",
+    "QueueDeadLetter",
     "QueueExists",
     "QueueFull",
+    "QueueMessage",
     "QueueNotFound",
     "ResourceExhausted",
     "RetryPolicy",
@@ -111,4 +120,5 @@ __all__ = [
     "Unimplemented",
     "__version__",
     "connect",
+    "queues",
 ]

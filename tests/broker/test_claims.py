@@ -64,6 +64,21 @@ def test_ready_messages_are_claimed_in_claims_of_the_size_asked_for(bench: Bench
     assert bench.broker.statistics("s").ready == 3
 
 
+def test_claims_end_where_their_bytes_do_but_the_first_message_may_be_larger(bench: Bench) -> None:
+    for size in (400, 10, 10, 10, 10):
+        bench.broker.publish("t", [Draft(b"x" * size)]).result(10)
+    taken = [
+        [
+            (claim.messages, claim.bytes)
+            for claim in bench.broker.claim(
+                "s", "job", 10, messages_per_claim=2, ttl_ns=HOUR_NS, max_bytes=most
+            ).result(10)
+        ]
+        for most in (100, 35)
+    ]
+    assert taken == [[(1, 400)], [(2, 20), (1, 10)]]
+
+
 def test_nothing_ready_is_no_claim(bench: Bench) -> None:
     assert bench.claim() == []
 

@@ -47,7 +47,7 @@ def heliograph(tmp_path: Path) -> Run:
         return subprocess.run(
             [*HELIOGRAPH, *arguments],
             cwd=tmp_path,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -67,7 +67,7 @@ def serve(tmp_path: Path) -> Iterator[Start]:
         process = subprocess.Popen(
             [*HELIOGRAPH, "serve", *where, *arguments],
             cwd=tmp_path,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -82,6 +82,6 @@ def serve(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """This process's, with the package also found where it is not installed."""
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}

@@ -50,7 +50,8 @@ def test_claims_are_taken_listed_read_extended_and_acknowledged(client: httpx.Cl
     taken = post(client, "claim", max_messages=22, messages_per_claim=10, ttl_seconds=600)["claims"]
     assert [(claim["number"], claim["messages"]) for claim in taken] == [(1, 10), (2, 10), (3, 2)]
     listed = client.get(f"/api/v1/claims?{urlencode(WHOSE)}").json()
-    assert (listed["claims"], listed["ready"], listed["topic"]) == (taken, 3, "t")
+    assert [claim["number"] for claim in listed["claims"]] == [1, 2, 3]
+    assert (listed["ready"], listed["topic"]) == (3, "t")
     with pa.ipc.open_stream(fetch(client, 2).content) as stream:
         table = stream.read_all()
     assert table.schema == arrow.CLAIM_SCHEMA

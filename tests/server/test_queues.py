@@ -14,7 +14,7 @@ import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.server.app import Serving
-from heliograph.server.queue_requests import QueueConfig
+from heliograph.wire.queues import QueueConfig
 from tests.server.clients import Answer, Http, wait_until
 from tests.server.conftest import serving
 

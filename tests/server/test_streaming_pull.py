@@ -431,6 +431,22 @@ def test_a_stream_that_cannot_give_back_when_it_ends_still_leaves_its_place() ->
         store.retry()
 
 
+def test_what_a_client_settles_just_after_its_stream_has_ended_counts() -> None:
+    """It nacked the message, was handed it again, and closes: its last word comes by a call of its own."""
+    subscription = names()[1]
+    with ExitStack() as stack:
+        broker, rpc = subscribed(MemoryStore(), stack)
+        for settle in (rpc.nack, rpc.acknowledge):
+            with rpc.stream(subscription) as stream:
+                (received,) = stream.messages(1)
+                rpc.nack(subscription, received.ack_id)
+                (received,) = stream.messages(1)
+            wait_until(lambda: not broker._watches.of([subscription]))
+            settle(subscription, received.ack_id)
+        totals = broker.statistics(subscription).totals
+        assert (totals.nacked, totals.acknowledged) == (3, 1)
+
+
 def test_a_stream_that_nobody_reads_does_not_hold_up_other_calls_of_its_client(
     rpc: Rpc, topic: str, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from heliograph.broker.protocol import Broker, TopicInfo
+from heliograph.broker.protocol import Broker, SubscriptionInfo, TopicInfo
 from heliograph.engine.message import Message
 from heliograph.engine.settings import TopicSettings
 from heliograph.errors import TopicNotFound
@@ -52,6 +52,9 @@ class LogBroker:
     def log_offset(self, topic: str, published_ns: int) -> int:
         later = [message.sequence for message in self.logs[topic] if message.publish_time_ns >= published_ns]
         return later[0] if later else self.log_bounds(topic)[1] + 1
+
+    def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
+        return []
 
     def close(self) -> None:
         pass

@@ -15,9 +15,11 @@ from heliograph.engine.message import Message
 from heliograph.errors import FailedPrecondition, HeliographError, InvalidArgument, TopicNotFound, Unavailable
 from heliograph.server.http import answer
 from heliograph.server.routing import Send
-from heliograph.spark import log_client, source
-from heliograph.spark.source import HeliographDataSource, LogReader, split
-from heliograph.wire import arrow
+from heliograph.spark import door, source
+from heliograph.spark.columns import CLAIM_COLUMNS, EVENT_COLUMNS
+from heliograph.spark.log_reader import LogReader, split
+from heliograph.spark.source import HeliographDataSource
+from heliograph.wire import arrow, arrow_events
 from tests.spark.fakes import TOPIC, LogBroker, ServerThread, messages
 
 
@@ -91,6 +93,8 @@ def test_batches_have_exactly_the_arrow_schema_that_spark_expects(endpoint: str,
 
 def test_the_source_knows_every_column_of_the_door() -> None:
     assert list(source.COLUMNS) == arrow.SCHEMA.names
+    assert list(CLAIM_COLUMNS) == arrow.CLAIM_SCHEMA.names
+    assert list(EVENT_COLUMNS) == arrow_events.SCHEMA.names
 
 
 @pytest.mark.parametrize(
@@ -157,8 +161,8 @@ def test_a_topic_that_was_deleted_and_created_again_is_not_read_for_the_old_one(
 
 
 def test_parts_are_even_and_without_gaps() -> None:
-    assert [(part.first, part.last) for part in split(1, 5, 15, 3)] == [(5, 7), (8, 10), (11, 14)]
-    assert [(part.first, part.last) for part in split(1, 5, 7, 9)] == [(5, 5), (6, 6)]
+    assert [(part.first, part.last) for part in split(TOPIC, 1, 5, 15, 3)] == [(5, 7), (8, 10), (11, 14)]
+    assert [(part.first, part.last) for part in split(TOPIC, 1, 5, 7, 9)] == [(5, 5), (6, 6)]
 
 
 class FaultyBroker(LogBroker):
@@ -178,7 +182,7 @@ class FaultyBroker(LogBroker):
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_client, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(door, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("no_pauses")

@@ -174,6 +174,17 @@ def test_a_log_offset_of_an_unknown_topic(store: Store) -> None:
     assert store.log_offset(1, 10**18) == 1
 
 
+def test_a_log_extent_is_a_range_of_about_so_many_bytes(store: Store) -> None:
+    put(store, published(1, 100), published(101, 200))
+    assert store.log_extent(1, 1, 0) == 1
+    assert store.log_extent(1, 1, 10**6) == 200
+    assert store.log_extent(1, 60, 10**6) == 200
+    lasts = [store.log_extent(1, 50, size) for size in range(100, 3_000, 100)]
+    assert lasts == sorted(lasts)
+    assert 50 <= lasts[0] < 65
+    assert 100 < lasts[-1] <= 200
+
+
 def test_read_log_beside_appends(store: Store) -> None:
     """Readers on other threads see a prefix without holes while messages are appended."""
     wrong: list[list[int]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -333,3 +334,12 @@ def test_without_being_asked_for_there_are_no_admin_routes() -> None:
     with Server() as server:
         assert Http(server.port).request("GET", "/admin/v1/messages").status == 404
         assert Http(server.port).request("POST", "/admin/v1/clear", b"{}").status == 404
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    names["publisher"].stop()
+    names["publisher"].transport.close()
+    names["subscriber"].close()

@@ -19,17 +19,35 @@ class Claims(Administration):
     """A part of `LocalBroker`."""
 
     def claim(
-        self, subscription: str, consumer: str, max_messages: int, *, messages_per_claim: int, ttl_ns: int
+        self,
+        subscription: str,
+        consumer: str,
+        max_messages: int,
+        *,
+        messages_per_claim: int,
+        ttl_ns: int,
+        max_bytes: int = 0,
     ) -> Reply[list[Claim]]:
         def operation(now_ns: int) -> list[Claim]:
             claims: list[Claim] = []
-            left = max_messages
-            while left > 0:
-                claim = self._engine.claim(subscription, consumer, min(left, messages_per_claim), ttl_ns, now_ns)
+            left, bytes_left = max_messages, max_bytes
+            while left > 0 and bytes_left >= 0:
+                count = min(left, messages_per_claim)
+                claim = self._engine.claim(
+                    subscription,
+                    consumer,
+                    count,
+                    ttl_ns,
+                    now_ns,
+                    max_bytes=bytes_left,
+                    oversized_first=not claims,
+                )
                 if claim is None:
                     break
                 claims.append(claim)
                 left -= claim.messages
+                if max_bytes:
+                    bytes_left = (bytes_left - claim.bytes) or -1
             return claims
 
         return self._change(operation)

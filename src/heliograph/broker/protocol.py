@@ -9,6 +9,7 @@ import msgspec
 
 from heliograph.broker.clock import Timer
 from heliograph.broker.reply import Reply
+from heliograph.broker.staged_part import StagedPart
 from heliograph.engine.claims import Claim
 from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.facts import Fact
@@ -261,9 +262,17 @@ class Broker(Protocol):
         """The number of the latest topic or subscription: it grows with each that is made."""
 
     def claim(
-        self, subscription: str, consumer: str, max_messages: int, *, messages_per_claim: int, ttl_ns: int
+        self,
+        subscription: str,
+        consumer: str,
+        max_messages: int,
+        *,
+        messages_per_claim: int,
+        ttl_ns: int,
+        max_bytes: int = 0,
     ) -> Reply[list[Claim]]:
-        """Lease up to `max_messages` to a named consumer, at once, perhaps none, in claims of `messages_per_claim`. It
+        """Lease up to `max_messages` of about `max_bytes` (0 = no bound; one claim may begin with a larger message) to
+        a named consumer, at once, perhaps none, in claims of `messages_per_claim`. It
         finds them again by number, also after a restart, until it acknowledges them; after `ttl_ns` without an
         extension they end as any lease does. The reply is always durable.
         Raises: SubscriptionNotFound, SubscriptionDetached, InvalidArgument."""
@@ -287,6 +296,36 @@ class Broker(Protocol):
         """All messages that the consumer has claimed wait again, and no failure is counted. Answers how many.
         Raises: SubscriptionNotFound."""
 
+    def stage(self, stage: str, drafts: Sequence[Draft]) -> Reply[tuple[int, int]]:
+        """Keep messages, one at least, that are published later or never. Answers their first and last sequence within
+        the stage, which is made if it is missing. Raises: as `publish`."""
+
+    def publish_staged(
+        self, writer: str, batch: int, stage: str, parts: Sequence[StagedPart], max_messages: int
+    ) -> tuple[int, int]:
+        """Publish up to `max_messages` of what a writer has staged for a batch; to be called until nothing is left.
+        Exactly once, however often it is called, whatever was killed meanwhile: a batch that is published already, or
+        an earlier one, answers (0, 0); one that was begun goes on with the parts that it was begun with. In the end the
+        stage is dropped. Blocks on the store.
+
+        Args:
+            writer: who; each has batches with growing numbers.
+            batch: the number.
+            stage: where its messages are.
+            parts: of the stage, in the order in which they are published.
+            max_messages: of this call.
+
+        Returns:
+            How many were published now, and how many are left.
+
+        Raises:
+            TopicNotFound, InvalidArgument, QueueFull, Unavailable.
+            FailedPrecondition: the stage is gone.
+        """
+
+    def drop_stage(self, stage: str) -> Reply[None]:
+        """What is staged there is never published. Idempotent."""
+
     def log_bounds(self, topic: str) -> tuple[int, int]:
         """(first, last) durable sequence of the topic's log that can be read; `last` is `first` - 1 when none can.
         Raises: TopicNotFound."""
@@ -298,6 +337,14 @@ class Broker(Protocol):
     def log_offset(self, topic: str, published_ns: int) -> int:
         """The sequence of the first durable message published at that instant or later, one behind the last if there is
         none; see `Store.log_offset`. Blocks on the store. Raises: TopicNotFound."""
+
+    def snapshot_offset(self, topic: str, snapshot: str) -> int:
+        """The lowest sequence that a snapshot of the topic had not acknowledged. Raises: TopicNotFound,
+        SnapshotNotFound, FailedPrecondition (it is of another topic)."""
+
+    def log_extent(self, topic: str, first: int, bytes_max: int) -> int:
+        """The last sequence of a range of the log that begins at `first` and has about `bytes_max` of messages; at
+        least `first`. Blocks on the store. Raises: TopicNotFound."""
 
     def event_bounds(self) -> tuple[int, int]:
         """(first, last) position of the event log that can be read; `last` is `first` - 1 when none can.

@@ -35,6 +35,20 @@ class Reading:
             number = self._engine.topic(topic).number
         return self._store.log_offset(number, published_ns)
 
+    def snapshot_offset(self, topic: str, snapshot: str) -> int:
+        with self._lock:
+            log_topic = self._engine.topic(topic)
+            found = self._engine.snapshot(snapshot, self._engine.now_ns)
+            if found.topic is not log_topic:
+                raise FailedPrecondition(f"The snapshot {snapshot} is of another topic than {topic}")
+            needed = found.needed()
+            return needed[0][0] if needed else found.next_sequence
+
+    def log_extent(self, topic: str, first: int, bytes_max: int) -> int:
+        with self._lock:
+            number = self._engine.topic(topic).number
+        return self._store.log_extent(number, first, bytes_max)
+
     def event_bounds(self) -> tuple[int, int]:
         self._check_event_log()
         return self._store.event_bounds()

@@ -1,8 +1,9 @@
-"""Spans of time on the command line: 24h, 90m, 7d, 30s, or 0."""
+"""Spans of time and instants on the command line: 24h, 90m, 7d, 30s, or 0; 2026-11-28T02:35:00Z, now, or 10m ago."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import typer
 
@@ -28,3 +29,33 @@ def parse_duration(text: str) -> int:
     if span_ns > SPAN_NS_MAX:
         raise typer.BadParameter(f"{text!r} is longer than any span that can be kept: 146 years")
     return span_ns
+
+
+def parse_seconds(text: str) -> float:
+    """As `parse_duration`, in seconds."""
+    return parse_duration(text) / SECOND_NS
+
+
+def proto_duration(seconds: float) -> str:
+    """As Pub/Sub's JSON writes it: `600s`, `0.5s`."""
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def parse_instant(text: str) -> str:
+    """An instant as Pub/Sub's JSON writes it: from a date and time, `now`, or a span of time ago.
+
+    Raises:
+        typer.BadParameter: it is none of these.
+    """
+    if text == "now":
+        instant = datetime.now(UTC)
+    elif _FORM.fullmatch(text):
+        instant = datetime.now(UTC) - timedelta(seconds=parse_seconds(text))
+    else:
+        try:
+            instant = datetime.fromisoformat(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not an instant: write 2026-11-28T02:35:00Z, now, or 10m") from None
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

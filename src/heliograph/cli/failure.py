@@ -5,9 +5,12 @@
     0    done (a server: stopped in order)
     1    the work failed: a balance that does not add up, an answer that is an error
     2    wrong usage: an unknown option, a value out of range, a mistake in the configuration file
-    3    this machine is not ready: the port is taken, the address is not its own, an extra or Java is not
-         installed
+    3    this machine is not ready: the port is taken, the address is not its own, no server answers, an extra or Java
+         is not installed
     4    the data directory is refused: not writable, in use, damaged, made by a newer version, or not Heliograph's
+    5    what the command names is not there
+    6    it is there already, or was changed by somebody else meanwhile
+    7    no message was there to be had
     130  interrupted with Ctrl-C
 
 Scripts may rely on these; they do not change.
@@ -30,6 +33,9 @@ class ExitCode(IntEnum):
     USAGE = 2
     NOT_READY = 3
     DATA_REFUSED = 4
+    NOT_FOUND = 5
+    CONFLICT = 6
+    EMPTY = 7
     INTERRUPTED = 130
 
 

@@ -12,21 +12,43 @@ from typing import Annotated, NoReturn
 import typer
 
 from heliograph import __version__
+from heliograph.cli.completion import completion, prepare_completion
+from heliograph.cli.dead_letters import dead_letter_app
 from heliograph.cli.failure import failure_of
+from heliograph.cli.queues import queue_app
+from heliograph.cli.schemas import schema_app
 from heliograph.cli.serve import serve
+from heliograph.cli.snapshots import snapshot_app
 from heliograph.cli.store import store_app
+from heliograph.cli.subscriptions import pull, subscription_app
+from heliograph.cli.tail import tail
+from heliograph.cli.top import top
+from heliograph.cli.topics import publish, topic_app
 from heliograph.demo.run import demo
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     help="Heliograph, a message broker: Google Cloud Pub/Sub's protocol, work queues, a Spark pipeline.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_OPTIONS,
 )
 app.command()(serve)
 app.command()(demo)
-app.add_typer(store_app, name="store")
+for command in (publish, pull, top, tail, completion):
+    app.command()(command)
+for name, group in (
+    ("topic", topic_app),
+    ("subscription", subscription_app),
+    ("queue", queue_app),
+    ("dead-letter", dead_letter_app),
+    ("snapshot", snapshot_app),
+    ("schema", schema_app),
+    ("store", store_app),
+):
+    app.add_typer(group, name=name, no_args_is_help=True, context_settings=HELP_OPTIONS)
 
 
 def _print_version(wanted: bool) -> None:
@@ -52,6 +74,7 @@ def version() -> None:
 
 def main() -> NoReturn:
     """Run one command and exit."""
+    prepare_completion()
     try:
         app(prog_name="heliograph")
     except Exception as error:

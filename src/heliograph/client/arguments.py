@@ -6,13 +6,17 @@ Every error is an `InvalidArgument` (code 3) that names the argument; nothing ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from heliograph.broker.protocol import Broker
 from heliograph.engine.limits import check_text
 from heliograph.engine.message import NO_ATTRIBUTES
 from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import InvalidArgument
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 COUNT_MAX = 2**31 - 1  # of messages: what fits the protocol's int32
 BYTES_MAX = 2**63 - 1  # what fits its int64
@@ -95,6 +99,17 @@ def ordering_key_of(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"Ordering key must be a string, not {type(value).__name__}")
     return value
+
+
+def struct_of(given: dict[str, Any], kind: type[S]) -> S:
+    """Keyword arguments as a struct; what is unknown or out of bounds is refused."""
+    unknown = given.keys() - set(kind.__struct_fields__) if given else set()
+    if unknown:
+        raise InvalidArgument(f"There is no such option: {', '.join(sorted(unknown))}")
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(str(error)) from None
 
 
 def snake_case(name: str) -> str:

@@ -11,9 +11,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
 
 from heliograph.broker.protocol import Broker
-from heliograph.client.priority_message import PriorityMessage
 from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import HeliographError
 
@@ -22,7 +22,28 @@ _log = logging.getLogger("heliograph")
 _LOOKS_PER_DEADLINE = 3  # so that one look may come late
 
 
-class LeaseKeeper:
+class _Named(Protocol):
+    @property
+    def resource(self) -> str:
+        """What the broker calls it."""
+
+
+class Leased(Protocol):
+    """A message in hand."""
+
+    @property
+    def ack_id(self) -> str:
+        """Names this delivery."""
+
+    @property
+    def queue(self) -> _Named:
+        """Where it is from."""
+
+
+M = TypeVar("M", bound=Leased)
+
+
+class LeaseKeeper(Generic[M]):
     """Messages in hand, by ack id.
 
     Args:
@@ -34,13 +55,13 @@ class LeaseKeeper:
         self._broker = broker
         self._deadline_seconds = ack_deadline_seconds
         self._changed = threading.Condition()
-        self._held: dict[str, PriorityMessage] = {}
+        self._held: dict[str, M] = {}
         self._ends: dict[str, float] = {}  # of those that nobody extends: when their lease has ended for certain
         self._thread: threading.Thread | None = None
         self._asleep = False
         self._closed = False
 
-    def hold(self, message: PriorityMessage, *, extend: bool = False) -> None:
+    def hold(self, message: M, *, extend: bool = False) -> None:
         """It was handed out just now; with `extend` its lease goes on until `returned`."""
         with self._changed:
             self._held[message.ack_id] = message
@@ -52,19 +73,25 @@ class LeaseKeeper:
             elif self._asleep:
                 self._changed.notify()
 
-    def returned(self, message: PriorityMessage) -> None:
+    def returned(self, message: M) -> None:
         """Its callback has returned: from now on it has its ack deadline to be settled."""
         with self._changed:
             if message.ack_id in self._held:
                 self._ends[message.ack_id] = time.monotonic() + self._deadline_seconds
 
-    def let_go(self, message: PriorityMessage) -> None:
+    @property
+    def count(self) -> int:
+        """How many are in hand."""
+        with self._changed:
+            return len(self._held)
+
+    def let_go(self, message: M) -> None:
         """It is being settled."""
         with self._changed:
             self._ends.pop(message.ack_id, None)
             self._held.pop(message.ack_id, None)
 
-    def find(self, ack_id: str) -> PriorityMessage | None:
+    def find(self, ack_id: str) -> M | None:
         """The message in hand by that ack id."""
         with self._changed:
             return self._held.get(ack_id)
@@ -107,12 +134,17 @@ class LeaseKeeper:
             messages = [message for ack_id, message in self._held.items() if ack_id not in self._ends]
         for resource, ack_ids in _by_resource(messages).items():
             try:
-                self._broker.modify_ack_deadline(resource, ack_ids, round(self._deadline_seconds * SECOND_NS))
+                deadline_ns = round(self._deadline_seconds * SECOND_NS)
+                stale = self._broker.modify_ack_deadline(resource, ack_ids, deadline_ns).provisional
             except HeliographError as error:
                 _log.warning("leases of %s could not be extended: %s", resource, error)
+                continue
+            with self._changed:
+                for ack_id in stale:  # settled through another door, or given to somebody else
+                    self._held.pop(ack_id, None)
 
 
-def _by_resource(messages: Iterable[PriorityMessage]) -> dict[str, list[str]]:
+def _by_resource(messages: Iterable[Leased]) -> dict[str, list[str]]:
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for message in messages:
         groups[message.queue.resource].append(message.ack_id)

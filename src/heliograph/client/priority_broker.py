@@ -75,7 +75,7 @@ class PriorityBroker:
             prioritised=True,
             prefetch=_HELD_MAX,
         )
-        self.leases = LeaseKeeper(broker, ack_deadline_seconds)
+        self.leases: LeaseKeeper[PriorityMessage] = LeaseKeeper(broker, ack_deadline_seconds)
         self._settling = threading.Lock()
         self._closed = False
 

@@ -14,6 +14,7 @@ import msgspec
 from heliograph.engine import facts as f
 from heliograph.engine.administration import Administration
 from heliograph.engine.limits import check_claim
+from heliograph.engine.message import total_bytes
 from heliograph.engine.subscription import Subscription
 from heliograph.errors import ClaimNotFound, SubscriptionDetached
 
@@ -28,11 +29,13 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         number: growing within a subscription.
         messages: how many.
         deadline_ns: when it ends unless it is extended.
+        bytes: of its messages, where it was taken just now; 0 = not counted.
     """
 
     number: int
     messages: int
     deadline_ns: int
+    bytes: int = 0
 
 
 class Claims(Administration):
@@ -49,9 +52,19 @@ class Claims(Administration):
     ) -> list[int]:
         raise NotImplementedError
 
-    def claim(self, subscription_name: str, consumer: str, max_messages: int, ttl_ns: int, now_ns: int) -> Claim | None:
-        """Hand out up to `max_messages` ready ones to a named consumer as one claim; None if there are none. The
-        prefetch does not bound claims: their size does.
+    def claim(
+        self,
+        subscription_name: str,
+        consumer: str,
+        max_messages: int,
+        ttl_ns: int,
+        now_ns: int,
+        *,
+        max_bytes: int = 0,
+        oversized_first: bool = True,
+    ) -> Claim | None:
+        """Hand out up to `max_messages` ready ones to a named consumer as one claim; None if there are none. The bounds
+        of bytes are those of `Broker.pull`. The prefetch does not bound claims: their size does.
 
         Raises:
             SubscriptionNotFound, SubscriptionDetached, InvalidArgument.
@@ -62,13 +75,14 @@ class Claims(Administration):
         check_claim(consumer, ttl_ns)
         subscription.touched_ns = now_ns
         self.tick(now_ns)
-        sequences = self._select(subscription, max_messages, 0, "", True, now_ns)
+        sequences = self._select(subscription, max_messages, max_bytes, "", oversized_first, now_ns)
         if not sequences:
             return None
         number, deadline_ns, holder = subscription.lease_number + 1, now_ns + ttl_ns, CLAIM_PREFIX + consumer
-        self._record(f.MessagesLeased(subscription.name, number, sequences, now_ns, deadline_ns, holder))
+        fact = f.MessagesLeased(subscription.name, number, sequences, now_ns, deadline_ns, holder)
+        messages = self._record(fact)
         self._schedule(subscription)
-        return Claim(number, len(sequences), deadline_ns)
+        return Claim(number, len(sequences), deadline_ns, total_bytes(messages))
 
     def claims(self, subscription_name: str, consumer: str, now_ns: int) -> list[Claim]:
         """What a consumer has claimed and not acknowledged, by number. Raises: SubscriptionNotFound."""

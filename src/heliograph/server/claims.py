@@ -12,11 +12,12 @@ acknowledges them when what it made of them is durable.
     GET  /api/v1/claims/fetch?subscription=S&consumer=C&claim=17&columns=message_id,data
                                                              → application/vnd.apache.arrow.stream
 
-`max_messages` are taken as claims of `messages_per_claim` each, in the order of delivery; there may be fewer, or none.
-A claim is a lease: without an extension it ends `ttl_seconds` after it was taken or extended, its messages are
-delivered again, and that counts as an attempt. The consumer's name is what finds claims again, so each job needs one of
-its own. Answers are durable. `columns` are names of `heliograph.wire.arrow.CLAIM_SCHEMA`, by default all; `ready` is
-how many messages could be claimed now. A stream is whole only if it ends with `arrow.END_OF_STREAM`.
+`max_messages`, with `max_bytes` of up to so many, are taken as claims of `messages_per_claim` each, in the order of
+delivery; there may be fewer, or none. A claim is a lease: without an extension it ends `ttl_seconds` after it was
+taken or extended, its messages are delivered again, and that counts as an attempt. The consumer's name is what finds
+claims again, so each job needs one of its own. Answers are durable. `columns` are names of
+`heliograph.wire.arrow.CLAIM_SCHEMA`, by default all; `ready` is how many messages could be claimed now. A stream is
+whole only if it ends with `arrow.END_OF_STREAM`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class _Whose(msgspec.Struct):
 
 class _Claim(_Whose):
     max_messages: int
+    max_bytes: int = 0
     messages_per_claim: int = 10_000
     ttl_seconds: float = 600
 
@@ -81,6 +83,7 @@ async def claim(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> 
         request.consumer,
         request.max_messages,
         messages_per_claim=request.messages_per_claim,
+        max_bytes=max(request.max_bytes, 0),
         ttl_ns=_ttl_ns(request.ttl_seconds),
     )
     await answer_json(send, {"claims": claims})

@@ -23,6 +23,7 @@ from heliograph.server.grpc.status import RpcError
 from heliograph.server.pubsub import proto
 from heliograph.server.rest.documents import BadDocument, Document, canonical, fields_of, message_of
 from heliograph.server.routing import ClientGone, Event
+from heliograph.wire.queues import QueueConfig, check_name
 
 KINDS = ("schemas", "topics", "subscriptions", "queues")
 """In the order in which they are made: a topic may name a schema, a subscription its topic and another one."""
@@ -249,13 +250,13 @@ def _compared(
 
 
 def _queue(wanted: Wanted) -> _Queue:
-    known = [*queue_requests.QueueConfig.__struct_fields__, "name"]
+    known = [*QueueConfig.__struct_fields__, "name"]
     unknown = next((key for key in wanted.document if key not in known), None)
     if unknown is not None:
         raise Refused(wanted, f"unknown key {unknown}; a queue has {', '.join(sorted(known))}", unknown)
     try:
         request = msgspec.convert(dict(wanted.document), queue_requests.Create)
-        queue_requests.check_name(request.name)
+        check_name(request.name)
         return _Queue(wanted, request.name, request.settings())
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$.")

@@ -9,6 +9,12 @@
     GET /api/v1/log/read?topic=projects/p/topics/t&ranges=1-10000,30001-40000
     GET /api/v1/log/offset?topic=projects/p/topics/t&time_ns=1372680000000000000
         → {"topic": …, "topic_number": 3, "sequence": 1042}
+    GET /api/v1/log/extent?topic=projects/p/topics/t&first=1042&bytes_max=100000000       → {"last": 731042}
+    GET /api/v1/log/topics
+        → {"topics": [{"topic": …, "topic_number": 3, "first": 1, "last": 20000}, …]}
+    POST /api/v1/log/cursor    {"consumer": C, "topic": T, "topic_number": 3, "next": 1042}     → {}
+    GET /api/v1/log/cursors
+        → {"cursors": [{"consumer": C, "topic": T, "topic_number": 3, "next": 1042, "lag": 18959, …}, …]}
 
 `first` and `last` are sequences, both inclusive, by default the log's own; `ranges` are several of them, in growing
 order, in place of these two. `columns` is a list of names of `heliograph.wire.arrow.SCHEMA`, by default all. With
@@ -16,18 +22,26 @@ order, in place of these two. `columns` is a list of names of `heliograph.wire.a
 Messages of the range that are trimmed already are missing from the stream. A stream is whole only if it ends with
 `arrow.END_OF_STREAM`.
 
+An extent is the last sequence of a range with about `bytes_max` of messages. A cursor is how far a reader of the log
+has come, for people to see: messages do not wait for it. `next` is the sequence that it reads next, `lag` how many
+messages there are from there on.
+
 An offset by time is the sequence of the first message that was published then or later; one behind the last if none
-was.
+was. With `snapshot` in place of `time_ns` it is the first message that the snapshot had not acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Generator
 from typing import NamedTuple
 
+import msgspec
+
 from heliograph.broker.protocol import Broker
-from heliograph.errors import FailedPrecondition, InvalidArgument
+from heliograph.engine.topic import STAGING_PREFIX
+from heliograph.errors import FailedPrecondition, InvalidArgument, TopicNotFound
 from heliograph.server.arrow_stream import (
     PAYLOAD_BYTES_MAX,
     ROWS_MAX,
@@ -37,9 +51,12 @@ from heliograph.server.arrow_stream import (
     resized,
     send_stream,
 )
-from heliograph.server.http import answer_json, query, required
+from heliograph.server.http import answer_json, query, read_body, required
 from heliograph.server.routing import Receive, Route, Scope, Send
 from heliograph.wire import arrow
+
+CURSORS = "cursors"
+"""The collection of documents that cursors are kept in."""
 
 RANGES_MAX = 10_000
 """Ranges of one request."""
@@ -77,14 +94,84 @@ async def read(scope: Scope, receive: Receive, send: Send, broker: Broker) -> No
 async def offset(scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
     """`GET /api/v1/log/offset`, see the module. Raises: TopicNotFound, InvalidArgument."""
     topic = required(scope, "topic")
-    required(scope, "time_ns")
-    time_ns = number_of(query(scope), "time_ns", 0)
-    number = broker.get_topic(topic).number
-    sequence = await asyncio.to_thread(broker.log_offset, topic, time_ns)
+    number, snapshot = broker.get_topic(topic).number, query(scope).get("snapshot", "")
+    if snapshot:
+        sequence = broker.snapshot_offset(topic, snapshot)
+    else:
+        required(scope, "time_ns")
+        time_ns = number_of(query(scope), "time_ns", 0)
+        sequence = await asyncio.to_thread(broker.log_offset, topic, time_ns)
     await answer_json(send, {"topic": topic, "topic_number": number, "sequence": sequence})
 
 
+async def extent(scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
+    """`GET /api/v1/log/extent`, see the module. Raises: TopicNotFound, InvalidArgument."""
+    topic, parameters = required(scope, "topic"), query(scope)
+    first, bytes_max = number_of(parameters, "first", 1), number_of(parameters, "bytes_max", PAYLOAD_BYTES_MAX)
+    await answer_json(send, {"last": await asyncio.to_thread(broker.log_extent, topic, first, bytes_max)})
+
+
+async def topics(_scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
+    """`GET /api/v1/log/topics`, see the module."""
+
+    def all_bounds() -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        for info in broker.list_topics():
+            if info.name.startswith(STAGING_PREFIX):
+                continue
+            with contextlib.suppress(TopicNotFound):  # deleted just now
+                first, last = broker.log_bounds(info.name)
+                found.append({"topic": info.name, "topic_number": info.number, "first": first, "last": last})
+        return found
+
+    await answer_json(send, {"topics": await asyncio.to_thread(all_bounds)})
+
+
+class Cursor(msgspec.Struct, omit_defaults=True):
+    """How far a reader of a log has come; `committed_ns` is set by the broker."""
+
+    consumer: str
+    topic: str
+    topic_number: int
+    next: int
+    committed_ns: int = 0
+
+
+_decode_cursor = msgspec.json.Decoder(Cursor).decode
+
+
+async def commit_cursor(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
+    """`POST /api/v1/log/cursor`, see the module. Raises: TopicNotFound, InvalidArgument."""
+    try:
+        cursor = _decode_cursor(await read_body(receive))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"The request is not a cursor: {error}") from None
+    if not cursor.consumer:
+        raise InvalidArgument("A cursor needs a consumer: the name under which it is shown")
+    broker.get_topic(cursor.topic)
+    cursor.committed_ns = broker.now_ns()
+    name = f"{cursor.consumer} {cursor.topic}"
+    await broker.put_document(CURSORS, name, msgspec.json.encode(cursor))
+    await answer_json(send, {})
+
+
+async def cursors(_scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
+    """`GET /api/v1/log/cursors`, see the module."""
+    ends = {info.number: info.next_sequence for info in broker.list_topics()}
+    found = []
+    for _, document in broker.list_documents(CURSORS):
+        cursor = _decode_cursor(document)
+        if cursor.topic_number in ends:  # else its topic was deleted
+            lag = max(ends[cursor.topic_number] - cursor.next, 0)
+            found.append(msgspec.to_builtins(cursor) | {"lag": lag})
+    await answer_json(send, {"cursors": found})
+
+
 ROUTES = (
+    Route("GET", "/api/v1/log/extent", extent),
+    Route("GET", "/api/v1/log/topics", topics),
+    Route("GET", "/api/v1/log/cursors", cursors),
+    Route("POST", "/api/v1/log/cursor", commit_cursor),
     Route("GET", "/api/v1/log/bounds", bounds),
     Route("GET", "/api/v1/log/offset", offset),
     Route("GET", "/api/v1/log/read", read),

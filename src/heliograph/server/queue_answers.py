@@ -140,29 +140,6 @@ class DeadLettersPurged(msgspec.Struct):
     purged: int
 
 
-class Stats(msgspec.Struct):
-    """`queue.stats`."""
-
-    queue: str
-    depth: int
-    consumers: int
-    published_total: int
-    consumed_total: int
-    acked_total: int
-    nacked_total: int
-    dead_lettered_total: int
-    avg_wait_time_ms: float
-    oldest_message_age_secs: float
-    outstanding: int
-    delayed: int
-    dead_letters: int
-    dead_letters_dropped_total: int
-    redelivered_total: int
-    expired_total: int
-    depth_by_priority: dict[str, int]
-    oldest_unacked_age_secs: float
-
-
 class Request(msgspec.Struct):
     """What `POST /api/v1/command` takes; `request_id` is echoed."""
 

@@ -4,24 +4,21 @@ subscription `queues/tasks` of the broker."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
 from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
-from heliograph.engine.message import Delivery, Draft, Message, message_id
+from heliograph.broker.queues import in_words_of_queues
+from heliograph.engine.message import Delivery, Message, message_id
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import (
     AckDeadlineExceeded,
     HeliographError,
     InvalidArgument,
     MessageNotFound,
-    QueueFull,
-    QueueNotFound,
     SubscriptionNotFound,
-    TopicNotFound,
 )
 from heliograph.server import queue_requests as q
 from heliograph.server.closing import Closing
@@ -31,6 +28,15 @@ from heliograph.server.queue_session import Session
 from heliograph.server.routing import Receive
 from heliograph.server.taking import take_or_wait
 from heliograph.server.waiting import Wait
+from heliograph.wire.queues import (
+    check_name,
+    is_bytes,
+    max_retries_of,
+    nanoseconds,
+    prefetch_of,
+    priority_in,
+    stats_of,
+)
 
 Answer = dict[str, Any]
 
@@ -145,7 +151,7 @@ class QueueCommands:
     # ── queues ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _create(self, request: q.Create, _caller: Caller) -> Answer:
-        q.check_name(request.name)
+        check_name(request.name)
         await self._broker.create_queue(request.name, (request.config or request).settings())
         return {"name": request.name, "success": True}
 
@@ -158,30 +164,13 @@ class QueueCommands:
         return {"queues": [name.removeprefix(QUEUE_PREFIX) for name in names if name.startswith(QUEUE_PREFIX)]}
 
     async def _stats(self, request: q.Queue, _caller: Caller) -> Answer:
-        statistics = self._broker.statistics(QUEUE_PREFIX + request.queue)
-        totals, now_ns = statistics.totals, self._broker.now_ns()
-        subscribed = self.holders.subscribed(QUEUE_PREFIX + request.queue)
-        holding = sum(self._broker.outstanding(QUEUE_PREFIX + request.queue, one) > 0 for one in subscribed)
-        return {
-            "queue": request.queue,
-            "depth": statistics.ready + statistics.delayed,
-            "consumers": statistics.consumers + sum(subscribed.values()) - holding,
-            "published_total": totals.published,
-            "consumed_total": totals.delivered,
-            "acked_total": totals.acknowledged,
-            "nacked_total": totals.nacked,
-            "dead_lettered_total": totals.dead_lettered,
-            "avg_wait_time_ms": statistics.average_wait_ns / 1e6,
-            "oldest_message_age_secs": _age_seconds(statistics.oldest_waiting_ns, now_ns),
-            "outstanding": statistics.outstanding,
-            "delayed": statistics.delayed,
-            "dead_letters": statistics.dead_letters,
-            "dead_letters_dropped_total": totals.dead_letters_dropped,
-            "redelivered_total": totals.redelivered,
-            "expired_total": totals.expired,
-            "depth_by_priority": {str(band): count for band, count in statistics.depth_by_priority.items() if count},
-            "oldest_unacked_age_secs": _age_seconds(statistics.oldest_unacknowledged_ns, now_ns),
-        }
+        name = QUEUE_PREFIX + request.queue
+        statistics = self._broker.statistics(name)
+        subscribed = self.holders.subscribed(name)
+        holding = sum(self._broker.outstanding(name, one) > 0 for one in subscribed)
+        waiting = sum(subscribed.values()) - holding
+        stats = stats_of(request.queue, statistics, self._broker.now_ns(), waiting_consumers=waiting)
+        return msgspec.structs.asdict(stats)
 
     async def _purge(self, request: q.Queue, _caller: Caller) -> Answer:
         ready, delayed = await self._broker.purge(QUEUE_PREFIX + request.queue)
@@ -199,7 +188,7 @@ class QueueCommands:
         settings, _ = self._settings(request.queue)
         draft = request.draft(settings, self._broker.now_ns())
         reply = self._broker.publish(name, [draft])
-        position = self._broker.position(name, _priority(draft, settings))
+        position = self._broker.position(name, priority_in(draft, settings))
         return {"message_id": (await reply)[0], "position": position}
 
     async def _publish_batch(self, request: q.PublishBatch, _caller: Caller) -> Answer:
@@ -225,7 +214,7 @@ class QueueCommands:
                     name,
                     wanted,
                     max_bytes=ANSWER_BYTES_MAX,
-                    ack_deadline_ns=0 if request.ack_deadline is None else q.nanoseconds(request.ack_deadline),
+                    ack_deadline_ns=0 if request.ack_deadline is None else nanoseconds(request.ack_deadline),
                     consumer=request.consumer_id,
                 ),
                 wait=Wait(caller.receive, self._closing, request.timeout) if request.timeout else None,
@@ -240,7 +229,7 @@ class QueueCommands:
 
     def _room(self, request: q.Consume, settings: SubscriptionSettings) -> int:
         """How many messages the consumer may take now. Unnamed, each call is a consumer of its own."""
-        prefetch = request.prefetch or _kept_config(settings.resource).prefetch
+        prefetch = request.prefetch or prefetch_of(settings)
         held = self._broker.outstanding(QUEUE_PREFIX + request.queue, request.consumer_id) if request.consumer_id else 0
         return max(min(request.max_messages, prefetch - held), 0)
 
@@ -248,12 +237,12 @@ class QueueCommands:
         if caller.session is None:
             raise InvalidArgument("queue.subscribe needs a WebSocket, at /api/v1/ws")
         settings, _ = self._settings(request.queue)
-        prefetch = request.prefetch or _kept_config(settings.resource).prefetch
+        prefetch = request.prefetch or prefetch_of(settings)
         consumer = caller.session.subscribe(
             QUEUE_PREFIX + request.queue,
             consumer=request.consumer_id,
             prefetch=prefetch,
-            ack_deadline_ns=0 if request.ack_deadline is None else q.nanoseconds(request.ack_deadline),
+            ack_deadline_ns=0 if request.ack_deadline is None else nanoseconds(request.ack_deadline),
             together=request.max_messages,
         )
         return {"success": True, "consumer_id": consumer, "prefetch": prefetch}
@@ -298,7 +287,7 @@ class QueueCommands:
 
     async def _extend(self, request: q.Extend, _caller: Caller) -> Answer:
         name = QUEUE_PREFIX + request.queue
-        deadline_ns = q.nanoseconds(request.ack_deadline)
+        deadline_ns = nanoseconds(request.ack_deadline)
 
         async def extend(ack_ids: Sequence[str]) -> Outcome:
             stale = await self._broker.modify_ack_deadline(name, ack_ids, deadline_ns)
@@ -390,15 +379,6 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Of the messages in one answer; a single one may be larger."""
 
 
-def in_words_of_queues(error: HeliographError) -> HeliographError:
-    """An error of the broker, with the queue's name as its clients know it."""
-    if isinstance(error, TopicNotFound | SubscriptionNotFound):
-        return QueueNotFound(error.name.removeprefix(QUEUE_PREFIX))
-    if isinstance(error, QueueFull):
-        return QueueFull(error.name.removeprefix(QUEUE_PREFIX), error.depth_max)
-    return error
-
-
 def _result(message_id: str, answer: Answer | HeliographError) -> Answer:
     if isinstance(answer, HeliographError):
         answer = {"success": False, "error": answer.message, "code": answer.reason}
@@ -408,30 +388,20 @@ def _result(message_id: str, answer: Answer | HeliographError) -> Answer:
 _NOTHING: Answer = {"message_id": None, "message": None}
 
 
-def _priority(message: Message | Draft, settings: SubscriptionSettings) -> int:
-    return settings.default_priority if message.extras is None else message.extras.priority
-
-
-def _max_retries(message: Message, settings: SubscriptionSettings) -> int:
-    own = message.extras.max_delivery_attempts if message.extras is not None else 0
-    policy = settings.dead_letter_policy
-    return (own or (policy.max_delivery_attempts if policy is not None else 1)) - 1
-
-
 def _told(message: Message, id_of_message: str, settings: SubscriptionSettings) -> Answer:
     """A message as it came: any JSON as `message`, or bytes as an object of their own beside the flat fields."""
     told: Answer = {
         "message_id": id_of_message,
         "message": msgspec.Raw(message.data or b"null"),
-        "priority": _priority(message, settings),
+        "priority": priority_in(message, settings),
         "headers": dict(message.attributes),
     }
-    if message.extras is not None and message.extras.content_type == q.BYTES_TYPE:
+    if is_bytes(message):
         told["message"] = {
             "id": id_of_message,
             "payload": list(message.data),
             "priority": told["priority"],
-            "max_retries": _max_retries(message, settings),
+            "max_retries": max_retries_of(message, settings),
             "headers": told["headers"],
         }
     return told
@@ -444,12 +414,3 @@ def _delivered(delivery: Delivery, settings: SubscriptionSettings) -> Answer:
     if isinstance(answer["message"], dict):
         answer["message"]["retry_count"] = delivery.attempt - 1
     return answer
-
-
-def _age_seconds(instant_ns: int, now_ns: int) -> float:
-    return max(now_ns - instant_ns, 0) / 1e9 if instant_ns else 0.0
-
-
-@lru_cache(maxsize=1024)
-def _kept_config(resource: bytes) -> q.KeptConfig:
-    return msgspec.json.decode(resource, type=q.KeptConfig) if resource else q.KeptConfig()

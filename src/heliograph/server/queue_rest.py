@@ -20,6 +20,7 @@ from heliograph.server.peer import attentive
 from heliograph.server.queue_commands import Caller, QueueCommands
 from heliograph.server.queue_envelope import failure, log
 from heliograph.server.routing import ClientGone, Handler, Receive, Route, Scope, Send
+from heliograph.wire.queues import Stats
 
 PREFIX = "/queue/"
 
@@ -48,7 +49,7 @@ OPERATIONS = (
     Operation("GET", "list", "queue.list", q.Nothing, (a.Listed,), "The names of all queues."),
     Operation("POST", "{queue}", "queue.create", q.Create, (a.Created,), "Create a queue."),
     Operation("DELETE", "{queue}", "queue.delete", q.Queue, (a.Done,), "Delete a queue and its messages."),
-    Operation("GET", "{queue}/stats", "queue.stats", q.Queue, (a.Stats,), "Gauges and counters."),
+    Operation("GET", "{queue}/stats", "queue.stats", q.Queue, (Stats,), "Gauges and counters."),
     Operation("GET", "{queue}/peek", "queue.peek", q.Peek, (a.Peeked,), "What is next, without a lease."),
     Operation("POST", "{queue}/purge", "queue.purge", q.Queue, (a.Purged,), "Drop what is ready or delayed."),
     Operation("POST", "{queue}/publish", "queue.publish", q.Publish, (a.Published,), "Publish a message."),

@@ -13,12 +13,13 @@ import msgspec
 
 from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
+from heliograph.broker.queues import in_words_of_queues
 from heliograph.engine.message import Delivery
 from heliograph.errors import HeliographError
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.hosts import Hosts
-from heliograph.server.queue_commands import Caller, QueueCommands, in_words_of_queues
+from heliograph.server.queue_commands import Caller, QueueCommands
 from heliograph.server.queue_envelope import perform
 from heliograph.server.queue_session import Session
 from heliograph.server.routing import ClientGone, Receive, Scope, Send

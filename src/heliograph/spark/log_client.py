@@ -1,32 +1,15 @@
-"""Reads a topic's log from a broker over HTTP (`heliograph.server.log`), on the driver and on the executors.
-
-Standard library and pyarrow only: executors import this in every worker.
-"""
+"""Reads topics' logs from a broker over HTTP (`heliograph.server.log`), on the driver and on the executors."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
 from collections.abc import Iterator, Sequence
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from heliograph.errors import FailedPrecondition, HeliographError, InvalidArgument, TopicNotFound, Unavailable
-from heliograph.wire.arrow import END_OF_STREAM
-
-TIMEOUT_SECONDS = 60.0
-"""Longest silence of the broker, when connecting or between two pieces of a stream."""
-
-ATTEMPTS_MAX = 5
-"""Tries in a row without one row of progress before a read gives up; with the pauses below over about six seconds,
-which a broker that starts again takes."""
-
-FIRST_PAUSE_SECONDS = 0.4
-"""Pause after the first failed try; doubled after each further one."""
+from heliograph.errors import Unavailable
+from heliograph.spark import door
+from heliograph.spark.door import TIMEOUT_SECONDS, Address, Door, persistently
 
 
 class LogBounds(NamedTuple):
@@ -45,30 +28,47 @@ class LogClient:
 
     Args:
         endpoint: `http://host:port`, `https://host:port` or `host:port`.
-        timeout_seconds: see `TIMEOUT_SECONDS`.
+        timeout_seconds: the longest silence of the broker that is borne.
+        token: sent as a bearer token; "" = none.
 
     Raises:
         InvalidArgument: the endpoint is no such address.
     """
 
-    def __init__(self, endpoint: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        parts = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
-        try:
-            port = parts.port
-        except ValueError:
-            port = None
-        if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
-            raise InvalidArgument(f"endpoint must look like http://127.0.0.1:8085, not {endpoint!r}")
-        self._secure = parts.scheme == "https"
-        self._host = parts.hostname
-        self._port = port
-        self._timeout_seconds = timeout_seconds
+    def __init__(self, endpoint: str, timeout_seconds: float = TIMEOUT_SECONDS, token: str = "") -> None:
+        self._door = Door(Address(endpoint, timeout_seconds, token))
 
     def bounds(self, topic: str) -> LogBounds:
         """What the log of `topic`, a full name, holds now. Raises: TopicNotFound, Unavailable."""
-        with self._get("bounds", {"topic": topic}) as response:
-            found = json.loads(response.read())
+        found = persistently(lambda: self._door.get("/api/v1/log/bounds", {"topic": topic}))
         return LogBounds(found["topic_number"], found["first"], found["last"])
+
+    def topics(self) -> dict[str, LogBounds]:
+        """What the log of every topic holds now, by full name. Raises: Unavailable."""
+        found = persistently(lambda: self._door.get("/api/v1/log/topics", {}))["topics"]
+        return {each["topic"]: LogBounds(each["topic_number"], each["first"], each["last"]) for each in found}
+
+    def offset(self, topic: str, published_ns: int) -> int:
+        """The sequence of the first message that was published at that instant, nanoseconds since the epoch, or later;
+        one behind the last if none was. Raises: TopicNotFound, Unavailable."""
+        parameters = {"topic": topic, "time_ns": published_ns}
+        return int(persistently(lambda: self._door.get("/api/v1/log/offset", parameters))["sequence"])
+
+    def snapshot_offset(self, topic: str, snapshot: str) -> int:
+        """The first sequence that a snapshot, by its full name, had not acknowledged. Raises: TopicNotFound,
+        SnapshotNotFound, FailedPrecondition (it is of another topic), Unavailable."""
+        parameters = {"topic": topic, "snapshot": snapshot}
+        return int(persistently(lambda: self._door.get("/api/v1/log/offset", parameters))["sequence"])
+
+    def extent(self, topic: str, first: int, bytes_max: int) -> int:
+        """The last sequence of a range from `first` on with about `bytes_max` of messages. Raises: as `offset`."""
+        parameters = {"topic": topic, "first": first, "bytes_max": bytes_max}
+        return int(persistently(lambda: self._door.get("/api/v1/log/extent", parameters))["last"])
+
+    def commit_cursor(self, consumer: str, topic: str, topic_number: int, next_sequence: int) -> None:
+        """Tell the broker, for people to see, how far a reader has come. Raises: TopicNotFound, Unavailable."""
+        cursor = {"consumer": consumer, "topic": topic, "topic_number": topic_number, "next": next_sequence}
+        self._door.post("/api/v1/log/cursor", cursor)
 
     def read(
         self, topic: str, topic_number: int, first: int, last: int, columns: Sequence[str]
@@ -90,8 +90,15 @@ class LogClient:
         """
         failures = 0
         while True:
+            wanted = {
+                "topic": topic,
+                "topic_number": topic_number,
+                "first": first,
+                "last": last,
+                "columns": ",".join(columns),
+            }
             try:
-                for batch in self._read_once(topic, topic_number, first, last, columns):
+                for batch in self._door.batches("/api/v1/log/read", wanted, f"the log of {topic}"):
                     if not batch.num_rows:
                         continue
                     failures = 0
@@ -100,80 +107,9 @@ class LogClient:
                 return
             except Unavailable:
                 failures += 1
-                if failures >= ATTEMPTS_MAX:
-                    raise
-                time.sleep(FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
+                door.pause(failures)
             if first > last:
                 return
 
-    def _read_once(
-        self, topic: str, topic_number: int, first: int, last: int, columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        wanted = {
-            "topic": topic,
-            "topic_number": topic_number,
-            "first": first,
-            "last": last,
-            "columns": ",".join(columns),
-        }
-        with self._get("read", wanted) as response:
-            body = _Body(response)
-            try:
-                with pa.ipc.open_stream(body) as stream:
-                    yield from stream
-            except pa.ArrowInvalid as error:
-                raise Unavailable(f"{self} broke off while sending the log of {topic}: {error}") from None
-            if not body.is_whole:
-                raise Unavailable(f"{self} broke off before the end of the log of {topic}")
-
-    @contextlib.contextmanager
-    def _get(self, path: str, parameters: dict[str, Any]) -> Iterator[HTTPResponse]:
-        kind = HTTPSConnection if self._secure else HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._timeout_seconds)
-        try:
-            connection.request("GET", f"/api/v1/log/{path}?{urlencode(parameters)}")
-            with connection.getresponse() as response:
-                if response.status != 200:
-                    raise self._error(response.status, response.read(), parameters)
-                yield response
-        except (OSError, HTTPException) as error:
-            raise Unavailable(f"No whole answer from a broker at {self}: {error!r}") from None
-        finally:
-            connection.close()
-
-    def _error(self, status: int, body: bytes, parameters: dict[str, Any]) -> HeliographError:
-        """The broker's answer, as the error that it is."""
-        try:
-            answer = json.loads(body)
-            reason, message = str(answer["code"]), str(answer["error"])
-        except (ValueError, KeyError, TypeError):
-            return FailedPrecondition(f"{self} answered {status}; is a Heliograph broker there?")
-        if reason == TopicNotFound.__name__:
-            return TopicNotFound(str(parameters["topic"]))
-        if status >= 500:
-            return Unavailable(f"{self}: {message}")
-        return InvalidArgument(message) if reason == InvalidArgument.__name__ else FailedPrecondition(message)
-
     def __str__(self) -> str:
-        return f"{'https' if self._secure else 'http'}://{self._host}:{self._port}"
-
-
-class _Body:
-    """A response's body as the file that Arrow reads, remembering its last bytes."""
-
-    closed = False
-
-    def __init__(self, response: HTTPResponse) -> None:
-        self._response = response
-        self._tail = b""
-
-    def read(self, size: int = -1) -> bytes:
-        """As of any file."""
-        data = self._response.read(size if size >= 0 else None)
-        self._tail = (self._tail + data[-8:])[-8:]
-        return data
-
-    @property
-    def is_whole(self) -> bool:
-        """It ended where the broker meant it to end."""
-        return self._tail == END_OF_STREAM
+        return str(self._door)

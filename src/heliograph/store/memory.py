@@ -13,7 +13,7 @@ from heliograph.engine.ranges import Run, from_runs, to_runs
 from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import Unavailable
 from heliograph.store.event_memory import EventMemory
-from heliograph.store.protocol import COMMITTED, Commit, Durability
+from heliograph.store.protocol import COMMITTED, EVERYTHING, Commit, Durability
 
 _READ_MESSAGES_MAX = 1_000  # per batch of read_log: the lock is held for one of them at a time
 
@@ -194,6 +194,17 @@ class MemoryStore:
             self._check_open()
             log = self._logs.get(topic_number)
             return log.first_from(log.last + 1, published_ns) if log is not None else 1
+
+    def log_extent(self, topic_number: int, first: int, bytes_max: int) -> int:
+        """See `Store.log_extent`."""
+        reached, size_bytes = first, 0
+        for messages in self.read_log(topic_number, first, EVERYTHING):
+            for message in messages:
+                size_bytes += len(message.data)
+                if size_bytes > bytes_max:
+                    return reached
+                reached = max(reached, message.sequence)
+        return reached
 
     def event_bounds(self) -> tuple[int, int]:
         """See `Store.event_bounds`."""

@@ -158,6 +158,10 @@ class Store(Protocol):
             Internal: what was read is damaged.
         """
 
+    def log_extent(self, topic_number: int, first: int, bytes_max: int) -> int:
+        """The last sequence of a range that begins at `first` and has about `bytes_max` of messages: at least `first`,
+        at most the last there is. Safe from any thread. Raises: Unavailable."""
+
     @property
     def keeps_facts(self) -> bool:
         """Whether `recover` of a later object gives what is appended to this one."""

@@ -27,6 +27,7 @@ from heliograph.store.sqlite_reader import (
     first_kept,
     journal_bytes,
     log_bounds,
+    log_extent,
     log_offset,
     read_log,
     read_trims,
@@ -183,6 +184,10 @@ class SqliteStore:
     def log_bounds(self, topic_number: int) -> tuple[int, int]:
         """See `Store.log_bounds`."""
         return log_bounds(self._readers, topic_number, self._begins.get(topic_number, 1))
+
+    def log_extent(self, topic_number: int, first: int, bytes_max: int) -> int:
+        """See `Store.log_extent`."""
+        return log_extent(self._readers, topic_number, first, bytes_max)
 
     def log_offset(self, topic_number: int, published_ns: int) -> int:
         """See `Store.log_offset`."""

@@ -166,6 +166,27 @@ def log_bounds(readers: Readers, topic_number: int, trimmed_up_to: int) -> tuple
     return max(lowest[0], trimmed_up_to), highest[0]
 
 
+def log_extent(readers: Readers, topic_number: int, first: int, bytes_max: int) -> int:
+    """The last sequence of a range from `first` on of about `bytes_max`; from the sizes of rows alone."""
+    reached, left = first, bytes_max
+    with readers.lend() as connection:
+        cursor = connection.execute(
+            "SELECT first_sequence, last_sequence, length(body) FROM messages "
+            "WHERE topic_number = ? AND last_sequence >= ? ORDER BY last_sequence",
+            (topic_number, first),
+        )
+        try:
+            for row_first, row_last, size_bytes in cursor:
+                begin = max(row_first, first)
+                size_bytes = size_bytes * (row_last - begin + 1) // (row_last - row_first + 1)
+                if size_bytes > left:
+                    return max(int(begin + (row_last - begin + 1) * left // size_bytes) - 1, reached)
+                reached, left = int(row_last), left - size_bytes
+        finally:
+            cursor.close()
+    return reached
+
+
 def log_offset(readers: Readers, topic_number: int, trimmed_up_to: int, published_ns: int) -> int:
     """The first sequence from `trimmed_up_to` on that was published at that instant or later; see `Store`."""
     with readers.lend() as connection:

@@ -146,6 +146,11 @@ class FaultyStore:
         self._check_readable()
         return self.inner.log_offset(topic_number, published_ns)
 
+    def log_extent(self, topic_number: int, first: int, bytes_max: int) -> int:
+        """See `Store.log_extent`."""
+        self._check_readable()
+        return self.inner.log_extent(topic_number, first, bytes_max)
+
     def event_bounds(self) -> tuple[int, int]:
         """See `Store.event_bounds`."""
         self._check_readable()

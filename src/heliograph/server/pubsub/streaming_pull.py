@@ -38,6 +38,9 @@ BATCH_BYTES = UNREAD_BYTES_MAX // 2 - 64 * 1024
 RESPONSE_BYTES = UNREAD_BYTES_MAX // 2
 """Of a response, save with one larger message."""
 
+LAST_WORD_SECONDS = 0.5
+"""How long after the end of a stream its client may still settle by another call what it was handed again."""
+
 
 class StreamingPull:
     """The method.
@@ -130,14 +133,17 @@ class _Stream:
 
     def forget(self) -> None:
         """The stream is over. Its leases stay until their deadline (1.7.9), save what it had given back itself, was
-        handed again, and never confirmed: a client that is closing gives back everything, and hears no more."""
+        handed again, and does not settle within a moment: a client that is closing gives back everything, and hears no
+        more. Its last word may come by another call, just after the stream has ended."""
         held, holders = self._held, self._feed.holders
         for ack_id in held.deliveries:
             holders.pop(ack_id, None)
         self._unread.wait(False)
         self._unread.forgive()
         if held.handed_back and not self._feed.lost and not self._closing.begun:
-            give_back(self._broker, self._subscription, list(held.handed_back))
+            ack_ids = list(held.handed_back)
+            loop = asyncio.get_running_loop()
+            loop.call_later(LAST_WORD_SECONDS, give_back, self._broker, self._subscription, ack_ids)
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,10 +236,10 @@ class _Stream:
                     await self._wait_until_read(len(response))
                 for delivery in deliveries[sent : sent + batch]:
                     self._unread.add(delivery.ack_id, self._held.deliveries[delivery.ack_id][0])
+                sent += batch  # the client may have it before the write returns
                 await self._call.write(response)
-                sent += batch
         except BaseException:
-            # the client is gone: what it has not got is nobody's
+            # the client is gone: what was not on its way to it is nobody's
             give_back(self._broker, self._subscription, [delivery.ack_id for delivery in deliveries[sent:]])
             raise
         await asyncio.sleep(0)  # other streams, and the reader, get their turn

@@ -14,7 +14,7 @@ from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError
 from heliograph.server.grpc.call import Method, Unary
 from heliograph.server.grpc.status import INTERNAL, INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, RpcError
-from heliograph.server.http import BODY_BYTES_MAX, JSON, BodyTooLarge, answer, read_body
+from heliograph.server.http import BODY_BYTES_MAX, JSON, BodyTooLarge, MethodNotAllowed, answer, read_body
 from heliograph.server.peer import attentive
 from heliograph.server.rest.bindings import Binding
 from heliograph.server.rest.documents import BadDocument, Document, canonical, message_in, message_of, put
@@ -94,16 +94,19 @@ class RestDoor:
             body = await self._call(scope, receive)
         except ClientGone:
             raise
-        except _WrongHttpMethod as refusal:
-            allowed = ", ".join(refusal.http_methods)
-            error = RpcError(UNIMPLEMENTED, f"{scope['path']} takes {allowed}, not {scope['method']}.")
-            headers = (JSON, (b"allow", allowed.encode()))
-            await _answer_error(send, error, METHOD_NOT_ALLOWED_STATUS, headers)
         except Exception as error:
-            failure = self._failure(error, scope)
-            await _answer_error(send, failure, http_status(failure.code))
+            await self._answer_failure(error, scope, send)
         else:
             await answer(send, body)
+
+    async def _answer_failure(self, error: Exception, scope: Scope, send: Send) -> None:
+        if isinstance(error, _WrongHttpMethod):
+            allowed = ", ".join(error.http_methods)
+            failure = RpcError(UNIMPLEMENTED, f"{scope['path'][:200]} takes {allowed}, not {scope['method']}.")
+            await _answer_error(send, failure, METHOD_NOT_ALLOWED_STATUS, (JSON, (b"allow", allowed.encode())))
+        else:
+            failure = self._failure(error, scope)
+            await _answer_error(send, failure, http_status(failure.code))
 
     async def _call(self, scope: Scope, receive: Receive) -> bytes:
         (binding, method), bound = self._find(scope)
@@ -120,19 +123,24 @@ class RestDoor:
         told = json_format.MessageToDict(response, use_integers_for_enums=options.numbers_for_enums)
         return _json(select(told, selection), options)
 
-    async def refuse(self, error: HeliographError, send: Send) -> None:
-        """Answer a request below `/v1/` that was refused before it came here, or that no route takes."""
-        status = error.http_status_own or http_status(error.code)
-        await _answer_error(send, self._translate(error), status)
+    async def refuse(self, error: HeliographError, scope: Scope, send: Send) -> None:
+        """Answer a request below `/v1/` that was refused before it came here, or whose HTTP method nothing takes."""
+        if isinstance(error, MethodNotAllowed):
+            await self._answer_failure(self._not_found(scope), scope, send)
+        else:
+            await self._answer_failure(error, scope, send)
 
     def _find(self, scope: Scope) -> tuple[Bound, dict[str, str]]:
         found = self._table.find(scope["method"], scope["path"])
         if found is not None:
             return found
+        raise self._not_found(scope)
+
+    def _not_found(self, scope: Scope) -> Exception:
         http_methods = self._table.http_methods(scope["path"])
         if http_methods:
-            raise _WrongHttpMethod(http_methods)
-        raise RpcError(NOT_FOUND, f"Nothing is served at {scope['path'][:200]}")
+            return _WrongHttpMethod(http_methods)
+        return RpcError(NOT_FOUND, f"Nothing is served at {scope['path'][:200]}")
 
     def _failure(self, error: Exception, scope: Scope) -> RpcError:
         if isinstance(error, RpcError):

@@ -1,0 +1,82 @@
+"""`heliograph tail`: watch a topic's messages go by. Nothing is consumed: it reads the topic's log."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from heliograph.cli.door import Door
+from heliograph.cli.failure import ExitCode
+from heliograph.cli.show import AsJson, instant, pairs, print_json_line
+from heliograph.cli.target import Target, on_broker
+
+POLL_SECONDS = 0.25
+READ_MESSAGES_MAX = 1000
+COLUMNS = "sequence,message_id,publish_time,data,attributes,ordering_key"
+
+
+@on_broker
+def tail(
+    target: Target,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="Its id, or full name; queues/NAME for a work queue.")],
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Begin so many messages back.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="End at what is the end now.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Watch messages go by, without consuming them. Ctrl-C ends it. With --json, each is a line."""
+    with target as door:
+        full = name if name.startswith("queues/") else door.name("topics", name)
+        bounds = _bounds(door, full)
+        position = max(bounds["last"] + 1 - last, bounds["first"])
+        shown = 0
+        try:
+            while limit is None or shown < limit:
+                if position > bounds["last"]:
+                    if once:
+                        return
+                    time.sleep(POLL_SECONDS)
+                    bounds = _bounds(door, full)
+                    if position < bounds["first"]:
+                        position = bounds["first"]
+                    continue
+                most = READ_MESSAGES_MAX if limit is None else min(limit - shown, READ_MESSAGES_MAX)
+                end = min(position + most - 1, bounds["last"])
+                for row in _read(door, full, position, end):
+                    _print(row, as_json)
+                    shown += 1
+                position = end + 1
+        except KeyboardInterrupt:
+            raise typer.Exit(ExitCode.DONE) from None
+
+
+def _bounds(door: Door, topic: str) -> dict[str, Any]:
+    return door.get("/api/v1/log/bounds", topic=topic)
+
+
+def _read(door: Door, topic: str, first: int, last: int) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    stream = door.get_bytes("/api/v1/log/read", topic=topic, first=first, last=last, columns=COLUMNS)
+    rows: list[dict[str, Any]] = pa.ipc.open_stream(stream).read_all().to_pylist()
+    return rows
+
+
+def _print(row: dict[str, Any], as_json: bool) -> None:
+    data: bytes = row["data"]
+    attributes = dict(row["attributes"] or {})
+    if as_json:
+        told = {"message_id": row["message_id"], "publish_time": row["publish_time"].isoformat()}
+        try:
+            told["data"] = data.decode()
+        except UnicodeDecodeError:
+            import base64
+
+            told["data_base64"] = base64.b64encode(data).decode()
+        print_json_line(told | {"attributes": attributes, "ordering_key": row["ordering_key"] or ""})
+        return
+    published = instant(int(row["publish_time"].timestamp()) * 1_000_000_000)
+    beside = [published, f"key {row['ordering_key']}" if row["ordering_key"] else "", pairs(attributes)]
+    print(f"{data.decode(errors='backslashreplace')}  [{', '.join(part for part in beside if part)}]", flush=True)
