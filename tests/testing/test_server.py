@@ -265,8 +265,6 @@ def test_clear_leaves_nothing(server: Server, rpc: Rpc, http: Http) -> None:
     rpc.publish(TOPIC, b"x")
     definition = {"type_": "AVRO", "definition": '"int"'}
     schema = rpc("CreateSchema", parent="projects/p", schema_id="state", schema=definition)
-        "CreateSchema", parent="projects/p", schema_id="state", schema={"type_": "AVRO", "definition": '"int"'}
-    )
     policy = {"bindings": [{"role": "roles/pubsub.viewer", "members": ["user:a@example.com"]}]}
     rpc("SetIamPolicy", resource=TOPIC, policy=policy)
     rpc("CreateSnapshot", name="projects/p/snapshots/one", subscription=SUBSCRIPTION)
