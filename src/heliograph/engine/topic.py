@@ -11,6 +11,9 @@ from heliograph.engine.settings import TopicSettings
 if TYPE_CHECKING:
     from heliograph.engine.subscription import Subscription
 
+STAGING_PREFIX = "_staging/"
+"""Before the names of topics that hold what is not published yet; nobody subscribes to them, and no door lists them."""
+
 
 class Topic:
     """State of one topic.

@@ -14,7 +14,8 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from heliograph.engine.message import SEQUENCES_PER_TOPIC, Message
+from heliograph.engine.message import NO_ATTRIBUTES, SEQUENCES_PER_TOPIC, Draft, Extras, Message
+from heliograph.errors import InvalidArgument
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
@@ -169,6 +170,48 @@ def _int64(values: Iterable[int]) -> pa.Array:
 
 
 _BUILDERS: dict[str, Callable[[_Columns], pa.Array]] = {name: getattr(_Columns, name) for name in CLAIM_SCHEMA.names}
+
+
+STAGED_SCHEMA = pa.schema(
+    [
+        ("data", pa.binary()),
+        ("attributes", pa.map_(pa.string(), pa.string())),
+        ("ordering_key", pa.string()),
+        ("priority", pa.int32()),
+    ]
+)
+"""What is published as Arrow: `data`, and any of the others; null means none."""
+
+
+def drafts(batch: pa.RecordBatch) -> list[Draft]:
+    """The messages to publish of a record batch with columns of `STAGED_SCHEMA`.
+
+    Raises:
+        InvalidArgument: it has other columns, or no data.
+    """
+    for field in batch.schema:
+        if field.name not in STAGED_SCHEMA.names or field.type != STAGED_SCHEMA.field(field.name).type:
+            raise InvalidArgument(f"Column {field.name} of type {field.type} is none of {STAGED_SCHEMA}")
+    if "data" not in batch.schema.names:
+        raise InvalidArgument("The column data is missing")
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    made = list(map(Draft, [data or b"" for data in columns["data"].to_pylist()]))
+    given = {name: column for name, column in columns.items() if name != "data" and column.null_count < len(column)}
+    if not given:
+        return made
+    rows = len(batch)
+    attributes = given["attributes"].to_pylist() if "attributes" in given else [None] * rows
+    keys = given["ordering_key"].to_pylist() if "ordering_key" in given else [None] * rows
+    priorities = given["priority"].to_pylist() if "priority" in given else [None] * rows
+    return [
+        Draft(
+            draft.data,
+            dict(pairs) if pairs else NO_ATTRIBUTES,
+            key or "",
+            None if priority is None else Extras(priority=priority),
+        )
+        for draft, pairs, key, priority in zip(made, attributes, keys, priorities, strict=True)
+    ]
 
 
 def stream_start(schema: pa.Schema) -> bytes:
