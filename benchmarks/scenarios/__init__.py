@@ -14,6 +14,7 @@ MODULES = (
     "benchmarks.scenarios.load_generator",
     "benchmarks.scenarios.log_door",
     "benchmarks.scenarios.queue_door",
+    "benchmarks.scenarios.spark",
 )
 
 suite = Suite()

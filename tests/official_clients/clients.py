@@ -153,7 +153,11 @@ def _run_node(_directory: Path) -> tuple[list[str], dict[str, str]]:
 def _prepare_go(directory: Path) -> None:
     _needs("go")
     # the module's own requirements are its dependencies'; what they are is written into the copy
-    _run(["go", "build", "-mod=mod", "-o", "checks", "."], directory, {"GOTOOLCHAIN": "local", "GOFLAGS": ""})
+    _run(
+        ["go", "build", "-mod=mod", "-buildvcs=false", "-o", "checks", "."],
+        directory,
+        {"GOTOOLCHAIN": "local", "GOFLAGS": ""},
+    )
 
 
 def _run_go(directory: Path) -> tuple[list[str], dict[str, str]]:

@@ -238,6 +238,21 @@ def test_deliveries_and_acknowledgements_are_counted_by_subscription(server: Ser
     assert second.subscriptions[other].deliveries == 1
 
 
+def test_what_a_filter_leaves_out_was_neither_delivered_nor_acknowledged(server: Server, rpc: Rpc) -> None:
+    red = f"{SUBSCRIPTION}-red"
+    rpc.create_subscription(red, TOPIC, filter='attributes.colour = "red"')
+    rpc.publish(TOPIC, b"x", attributes={"colour": "blue"})
+    assert rpc.pull(red) == []
+    (message,) = server.messages(TOPIC)
+    assert (message.deliveries, message.acknowledgements) == (0, 0)
+
+
+def test_a_fault_is_for_rest_as_well(server: Server, rpc: Rpc, http: Http) -> None:
+    server.fail("GetTopic", "PERMISSION_DENIED", message="no")
+    assert http.request("GET", f"/v1/{TOPIC}").status == 403
+    assert http.request("GET", f"/v1/{TOPIC}").status == 200
+
+
 def test_messages_of_work_queues_are_listed_too(server: Server, http: Http) -> None:
     http.command("queue.create", name="tasks")
     http.command("queue.publish", queue="tasks", payload=[1])
@@ -248,13 +263,23 @@ def test_messages_of_work_queues_are_listed_too(server: Server, http: Http) -> N
 def test_clear_leaves_nothing(server: Server, rpc: Rpc, http: Http) -> None:
     http.command("queue.create", name="tasks")
     rpc.publish(TOPIC, b"x")
+    definition = {"type_": "AVRO", "definition": '"int"'}
+    schema = rpc("CreateSchema", parent="projects/p", schema_id="state", schema=definition)
+    policy = {"bindings": [{"role": "roles/pubsub.viewer", "members": ["user:a@example.com"]}]}
+    rpc("SetIamPolicy", resource=TOPIC, policy=policy)
+    rpc("CreateSnapshot", name="projects/p/snapshots/one", subscription=SUBSCRIPTION)
     server.fail("Publish", "ABORTED")
     server.clear()
     assert server.messages() == []
+    assert list(rpc("ListSnapshots", project="projects/p").snapshots) == []
+    assert list(rpc("ListSchemas", parent="projects/p").schemas) == []
+    with pytest.raises(grpc.RpcError):
+        rpc("GetSchema", name=schema.name)
     assert list(rpc("ListTopics", project="projects/p").topics) == []
     assert list(rpc("ListSubscriptions", project="projects/p").subscriptions) == []
     assert server.broker.list_subscriptions() == []
     rpc.create_topic(TOPIC)
+    assert list(rpc("GetIamPolicy", resource=TOPIC).bindings) == []
     rpc.create_subscription(SUBSCRIPTION, TOPIC)
     rpc.publish(TOPIC, b"y")
     assert [one.message.data for one in rpc.pull(SUBSCRIPTION)] == [b"y"]

@@ -19,7 +19,7 @@ from h2corn import Config, Server
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
-from heliograph.server import claims, events, health, queue_openapi, statistics
+from heliograph.server import claims, events, health, queue_openapi, staging, statistics
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
@@ -47,7 +47,7 @@ from heliograph.server.rest.door import RestDoor
 from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 
-HTTP_DOORS = (health, topic_log, events, claims, statistics)
+HTTP_DOORS = (health, topic_log, events, claims, staging, statistics)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0

@@ -212,7 +212,7 @@ class Server:
         return self._hooks.messages(topic)
 
     def clear(self) -> None:
-        """Everything goes: topics, subscriptions, queues and what else the broker keeps, orders to fail, the list of
+        """Everything goes: topics, subscriptions, snapshots, schemas, policies, queues, orders to fail, the list of
         published messages. The clock stays where it is."""
         self._up()
         self._hooks.clear()
