@@ -11,7 +11,7 @@ import msgspec
 from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
 from heliograph.broker.queues import in_words_of_queues
-from heliograph.engine.message import Delivery, Message, message_id
+from heliograph.engine.message import Delivery, Message, message_id, size_bytes, split_message_id
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import (
     AckDeadlineExceeded,
@@ -189,7 +189,7 @@ class QueueCommands:
 
     async def _peek(self, request: q.Peek, _caller: Caller) -> Answer:
         settings, number = self._settings(request.queue)
-        messages = self._broker.peek(QUEUE_PREFIX + request.queue, request.count)
+        messages = _within_answer(self._broker.peek(QUEUE_PREFIX + request.queue, request.count))
         return {"messages": [_told(message, message_id(number, message.sequence), settings) for message in messages]}
 
     # ── messages in ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -312,9 +312,7 @@ class QueueCommands:
     ) -> Answer:
         """One message: its answer, or its error. Several: an answer for each, whatever becomes of the others."""
         leases = request.leases()
-        if not leases:
-            self._settings(request.queue)
-        current = [self._current(request.queue, *lease) for lease in leases]
+        current = self._current(request.queue, leases)
         ack_ids = [ack_id for ack_id in current if isinstance(ack_id, str)]
         outcome = Outcome([])
         if ack_ids:
@@ -338,26 +336,39 @@ class QueueCommands:
             raise answers[0]
         return answers[0]
 
-    def _current(self, queue: str, message_id: str, lease_id: str | None) -> str | HeliographError:
-        """The ack id to settle with; else what is wrong with the item: MessageNotFound where nobody holds the message,
-        and the caller did not say that he does, AckDeadlineExceeded where he did.
+    def _current(self, queue: str, leases: Sequence[tuple[str, str | None]]) -> list[str | HeliographError]:
+        """The ack id to settle each with; else what is wrong with it: MessageNotFound where nobody holds the message,
+        and the caller did not say that he does, AckDeadlineExceeded where what he says cannot be. Whether a lease that
+        he names is current still, the broker tells.
 
         Raises:
             SubscriptionNotFound: an unknown queue is one error, not many.
         """
-        try:
-            current = self._broker.current_ack_id(QUEUE_PREFIX + queue, message_id)
-        except MessageNotFound as error:
-            return error if lease_id is None else AckDeadlineExceeded(message_id)
-        return current if lease_id in (None, current) else AckDeadlineExceeded(message_id)
+        name, current = QUEUE_PREFIX + queue, list[str | HeliographError]()
+        subscription = self._broker.get_subscription(name)
+        topic_number = self._broker.get_topic(name).number
+        for own_id, lease_id in leases:
+            if lease_id is not None:
+                of_topic, sequence = split_message_id(own_id)
+                start = f"{subscription.number}-{sequence}-"
+                number = lease_id.removeprefix(start)
+                is_lease = number is not lease_id and number.isdigit() and number.isascii() and len(number) < 20
+                current.append(lease_id if is_lease and of_topic == topic_number else AckDeadlineExceeded(own_id))
+                continue
+            try:
+                current.append(self._broker.current_ack_id(name, own_id))
+            except MessageNotFound as error:
+                current.append(error)
+        return current
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _list_dead_letters(self, request: q.ListDeadLetters, _caller: Caller) -> Answer:
         settings, number = self._settings(request.queue)
         name = QUEUE_PREFIX + request.queue
+        letters = self._broker.dead_letters(name, offset=request.offset, limit=request.limit)
         told = []
-        for letter, message in self._broker.dead_letters(name, offset=request.offset, limit=request.limit):
+        for letter, message in letters[: len(_within_answer([message for _, message in letters]))]:
             told.append(
                 _told(message, message_id(number, message.sequence), settings)
                 | {
@@ -388,6 +399,16 @@ _encode = msgspec.json.Encoder().encode
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Of the messages in one answer; a single one may be larger."""
+
+
+def _within_answer(messages: Sequence[Message]) -> Sequence[Message]:
+    """As many as one answer carries; the first may be larger by itself."""
+    left = ANSWER_BYTES_MAX
+    for index, message in enumerate(messages):
+        left -= size_bytes(message)
+        if left < 0 and index:
+            return messages[:index]
+    return messages
 
 
 def _result(message_id: str, answer: Answer | HeliographError) -> Answer:
