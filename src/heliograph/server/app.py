@@ -129,7 +129,7 @@ class Application:
         if hooks is not None:
             routes += hooks.routes
         feeds = Feeds(broker)
-        commands = QueueCommands(broker, feeds, closing)
+        commands = QueueCommands(broker, feeds, closing, None if hooks is None else hooks.before)
         self._sockets: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
             QueueSocket.PATH: QueueSocket(broker, feeds, closing, commands, self._hosts),
             BrokerSocket.PATH: BrokerSocket(broker, feeds, closing, commands.holders, self._hosts),
@@ -139,6 +139,7 @@ class Application:
         self.methods = methods
         """Of Pub/Sub, by full name."""
         if hooks is not None:
+            hooks.serves([*methods, *commands.names])
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
         routes += staging_routes(SchemaChecks(broker, SchemaStore(broker), profile).checked)
