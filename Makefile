@@ -13,10 +13,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt tools/setup
 
-.PHONY: help setup demo serve test lint format crash-test bench check constraints clean
+.PHONY: help setup demo serve test lint format crash-test bench compatibility check constraints clean
 
 help: ## list the tasks
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # One stamp per set of extras, written last; a failed set-up leaves none, so the next run goes on from there.
 $(VENV)/.ready-all: $(INPUTS)
@@ -57,6 +57,10 @@ crash-test: $(VENV)/.ready-all ## kill a broker at work, again and again (ROUNDS
 
 bench: $(VENV)/.ready-server ## measure (BENCH="--quick --only publish")
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+compatibility: $(VENV)/.ready-all ## run the official clients and write docs/compatibility.md
+	-$(BIN)/pytest tests/official_clients -m slow --timeout 900
+	$(BIN)/python -m tests.official_clients.page
 
 constraints: ## choose and pin the newest versions that fit pyproject.toml
 	@sh tools/constraints

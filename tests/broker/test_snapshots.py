@@ -216,3 +216,13 @@ def test_a_check_of_the_store_misses_what_only_a_snapshot_needs(tmp_path: Path) 
     bench.broker.close()
     (finding,) = check(tmp_path).findings
     assert "snapshots: snap" in finding.affects
+
+
+def test_one_that_is_made_before_anything_is_published_does_not_put_off_retention(tmp_path: Path) -> None:
+    """Found by the model: the look at what is due by itself was set to the snapshot's expiry, days later."""
+    bench = Bench("memory", tmp_path, FORGETFUL, message_retention_ns=HOUR_NS)
+    bench.broker.create_snapshot("snap", "s").result(10)
+    bench.publish("a")
+    bench.clock.advance(3_600 + 61)
+    assert bench.broker.statistics("s").ready == 0
+    bench.broker.close()

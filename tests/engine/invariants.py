@@ -113,6 +113,7 @@ def state(engine: Engine) -> dict[str, Any]:
         "number": engine._number,
         "topics": {name: (topic.number, topic.log.next_sequence) for name, topic in engine.topics.items()},
         "dedup ids": {name: topic.dedup_ids.noted() for name, topic in engine.topics.items() if topic.dedup_ids},
+        "snapshots": {name: msgspec.to_builtins(s.capture()) for name, s in engine.snapshots.items()},
         "subscriptions": {name: _state(subscription) for name, subscription in engine.subscriptions.items()},
     }
 
@@ -123,6 +124,8 @@ def _state(subscription: Subscription) -> dict[str, Any]:
         "topic": subscription.topic.number,
         "detached": subscription.detached,
         "settings": subscription.settings,
+        "first sequence": subscription.first_sequence,
+        "used": subscription.used_ns,
         "unacknowledged": subscription.unacknowledged(),
         "leases": dict(subscription.leases.by_sequence),
         "failures": dict(subscription.failures),

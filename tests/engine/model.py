@@ -13,7 +13,16 @@ from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.message import SEQUENCES_PER_TOPIC, Draft, Extras, size_bytes
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.engine.statistics import Statistics, Totals
-from heliograph.errors import MessageNotFound, QueueFull, SubscriptionDetached, SubscriptionNotFound, TopicNotFound
+from heliograph.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    MessageNotFound,
+    QueueFull,
+    SnapshotNotFound,
+    SubscriptionDetached,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 
 
 class Delivered(NamedTuple):
@@ -58,6 +67,7 @@ class Subscription:
     dead: list[Entry] = field(default_factory=list)  # oldest death first
     lease_number: int = 0
     totals: Totals = field(default_factory=Totals)
+    first_sequence: int = 1
 
     def takes(self, draft: Draft) -> bool:
         return FILTERS[self.settings.filter](draft)
@@ -89,6 +99,11 @@ class Subscription:
 
     def keyed(self, entry: Entry) -> bool:
         return self.settings.enable_message_ordering and bool(entry.draft.ordering_key)
+
+    def take_in(self, sequence: int, draft: Draft, published_ns: int) -> None:
+        entry = Entry(sequence, draft, published_ns, 0, (draft.extras or Extras()).available_at_ns)
+        entry.expires_ns = self.first_expiry_ns(entry)
+        self.admit(entry)
 
     def admit(self, entry: Entry) -> None:
         same_key = [other for other in self.held if other.draft.ordering_key == entry.draft.ordering_key]
@@ -123,8 +138,10 @@ FILTERS: dict[str, Callable[[Draft], bool]] = {
 class Topic:
     name: str
     number: int
+    retention_ns: int = 0
     next_sequence: int = 1
     subscriptions: list[Subscription] = field(default_factory=list)
+    log: list[tuple[int, Draft, int]] = field(default_factory=list)  # sequence, what was published, when
 
     def message_id(self, entry: Entry) -> str:
         return str(self.number * SEQUENCES_PER_TOPIC + entry.sequence)
@@ -136,6 +153,7 @@ class Model:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.snapshots: dict[str, tuple[Topic, set[int], int]] = {}  # what it has, and the next sequence
         self.number = 0
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,9 +168,9 @@ class Model:
 
     # ── topics and subscriptions ────────────────────────────────────────────────────────────────────────────────────
 
-    def create_topic(self, name: str) -> None:
+    def create_topic(self, name: str, retention_ns: int = 0) -> None:
         self.number += 1
-        self.topics[name] = Topic(name, self.number)
+        self.topics[name] = Topic(name, self.number, retention_ns)
 
     def delete_topic(self, name: str, clears_backlog: bool, now_ns: int) -> None:
         self.tick(now_ns)
@@ -164,6 +182,7 @@ class Model:
     def create_subscription(self, name: str, topic: str, settings: SubscriptionSettings) -> None:
         self.number += 1
         subscription = Subscription(name, self.number, self._topic(topic), settings)
+        subscription.first_sequence = subscription.topic.next_sequence
         self.subscriptions[name] = subscription
         subscription.topic.subscriptions.append(subscription)
 
@@ -215,6 +234,7 @@ class Model:
                     raise QueueFull(name, capacity.messages)
         first = topic.next_sequence
         topic.next_sequence += len(drafts)
+        topic.log += [(n, draft, draft.publish_time_ns or now_ns) for n, draft in enumerate(drafts, first)]
         for subscription in topic.subscriptions:
             taken = [(sequence, draft) for sequence, draft in enumerate(drafts, first) if subscription.takes(draft)]
             self._receive(subscription, taken, now_ns)
@@ -222,7 +242,7 @@ class Model:
 
     def _receive(self, subscription: Subscription, taken: list[tuple[int, Draft]], now_ns: int) -> None:
         subscription.totals.published += len(taken)
-        capacity, ttl_ns = subscription.settings.capacity, subscription.settings.ttl_ns
+        capacity = subscription.settings.capacity
         for index, (sequence, draft) in enumerate(taken):
             held_bytes = sum(size_bytes(entry.draft) for entry in subscription.held)
             drops = capacity is not None and not capacity.refuse
@@ -231,11 +251,7 @@ class Model:
             ):
                 subscription.totals.dropped += len(taken) - index
                 return
-            published_ns = draft.publish_time_ns or now_ns
-            extras = draft.extras or Extras()
-            expires_ns = extras.expires_at_ns or (published_ns + ttl_ns if ttl_ns else 0)
-            entry = Entry(sequence, draft, published_ns, expires_ns, extras.available_at_ns)
-            subscription.admit(entry)
+            subscription.take_in(sequence, draft, draft.publish_time_ns or now_ns)
 
     # ── delivering and settling ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -400,6 +416,58 @@ class Model:
         for entry in gone:
             subscription.dead.remove(entry)
         return len(gone)
+
+    # ── seeking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def seek_to_time(self, name: str, instant_ns: int, now_ns: int, durable: int) -> None:
+        """`durable`: the last sequence that the store has; only what it has, or somebody holds, can come back."""
+        subscription = self._attached(name)
+        self.tick(now_ns)
+        topic, settings = subscription.topic, subscription.settings
+        wanted = {entry.sequence for entry in subscription.held}
+        for sequence, _, published_ns in topic.log:
+            if sequence > durable:
+                continue
+            if topic.retention_ns and published_ns >= now_ns - topic.retention_ns:
+                wanted.add(sequence)
+            own = settings.retain_acked_messages and sequence >= subscription.first_sequence
+            if own and published_ns >= now_ns - settings.message_retention_ns:
+                wanted.add(sequence)
+        self._seek(subscription, wanted & {sequence for sequence, _, when in topic.log if when >= instant_ns})
+
+    def seek_to_snapshot(self, name: str, snapshot: str, now_ns: int, durable: int) -> None:
+        subscription = self._attached(name)
+        self.tick(now_ns)
+        if snapshot not in self.snapshots:
+            raise SnapshotNotFound(snapshot)
+        topic, held, next_sequence = self.snapshots[snapshot]
+        if topic is not subscription.topic:
+            raise FailedPrecondition(name)
+        others = [one for one in self.subscriptions.values() if one.topic is topic]
+        there = {entry.sequence for other in others for entry in (*other.held, *other.dead)}
+        since = {sequence for sequence, _, _ in topic.log if sequence >= next_sequence}
+        self._seek(subscription, {n for n in held | since if n <= durable or n in there})
+
+    def _attached(self, name: str) -> Subscription:
+        subscription = self._subscription(name)
+        if subscription.detached:
+            raise SubscriptionDetached(name)
+        return subscription
+
+    def _seek(self, subscription: Subscription, wanted: set[int]) -> None:
+        wanted -= {entry.sequence for entry in subscription.dead}
+        subscription.held = []
+        for sequence, draft, published_ns in subscription.topic.log:
+            if sequence in wanted and subscription.takes(draft):
+                subscription.take_in(sequence, draft, published_ns)
+
+    def create_snapshot(self, name: str, subscription_name: str, now_ns: int) -> None:
+        self.tick(now_ns)
+        if name in self.snapshots:
+            raise AlreadyExists(name)
+        subscription = self._attached(subscription_name)
+        held = {entry.sequence for entry in subscription.held}
+        self.snapshots[name] = (subscription.topic, held, subscription.topic.next_sequence)
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 

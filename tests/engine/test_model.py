@@ -13,12 +13,13 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.engine.machine import EngineMachine, OrderedMachine, QueueMachine
+from tests.engine.seeking_machine import SeekingMachine
 
 EXAMPLES = int(os.environ.get("HELIOGRAPH_MODEL_EXAMPLES", "40"))
 PHASES = list(Phase) if "HELIOGRAPH_MODEL_SHRINK" in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
 
 
-@pytest.mark.parametrize("machine", [EngineMachine, OrderedMachine, QueueMachine])
+@pytest.mark.parametrize("machine", [EngineMachine, OrderedMachine, QueueMachine, SeekingMachine])
 def test_the_engine_does_what_the_model_does(machine: type[EngineMachine]) -> None:
     run_state_machine_as_test(
         machine,

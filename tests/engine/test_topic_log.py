@@ -7,8 +7,9 @@ import random
 import pytest
 
 from heliograph.engine.engine import Engine
-from heliograph.engine.log import OVERHEAD_BYTES, PAGE_MESSAGES, SEALED_BYTES, TopicLog
+from heliograph.engine.log import OVERHEAD_BYTES, SEALED_BYTES, TopicLog
 from heliograph.engine.message import Draft, Extras, Message
+from heliograph.engine.page import PAGE_MESSAGES
 from heliograph.engine.ranges import from_runs, to_runs
 from heliograph.engine.residency import Residency
 from heliograph.engine.settings import SubscriptionSettings, TopicSettings
@@ -269,6 +270,18 @@ def test_an_empty_log_is_settled_altogether() -> None:
     log = filled(3)
     log.release(range(1, 3 * PAGE_MESSAGES + 1))
     assert log.settled(10) == (3 * PAGE_MESSAGES + 1, [])
+
+
+def test_what_nobody_held_has_one_holder_when_it_is_taken_back() -> None:
+    """Found by the model: a page that grew with two holders each counted one for messages that nobody held."""
+    durable = [Message(sequence, 0, b"") for sequence in range(1, 4)]
+    log = TopicLog(lambda first, last: durable[first - 1 : last])
+    log.append(durable[:2], 1)
+    log.release([1])
+    log.append(durable[2:], 2)
+    log.take_back([(1, 3)])
+    assert [log.holders_of(sequence) for sequence in (1, 2, 3)] == [1, 2, 2]
+    assert [message.sequence for message in log.held(1, 3)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -130,6 +130,7 @@ def test_1_3_5_a_topic_made_again_has_none_of_the_old_subscriptions(rpc: Rpc, to
     rpc.create_topic(topic)
     rpc.publish(topic, b"not for the old one")
     assert rpc.pull(subscription) == []
+    assert rpc("GetSubscription", subscription=subscription).topic == "_deleted-topic_"
     assert list(rpc("ListTopicSubscriptions", topic=topic).subscriptions) == []
 
 

@@ -19,8 +19,8 @@ import pytest
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
 from heliograph.engine.dead_letter import DeadLetterPolicy
-from heliograph.engine.log import PAGE_MESSAGES
 from heliograph.engine.message import Draft
+from heliograph.engine.page import PAGE_MESSAGES
 from heliograph.engine.retention import SWEEP_NS
 from heliograph.engine.settings import SECOND_NS, SubscriptionSettings
 from heliograph.errors import HeliographError, Unavailable

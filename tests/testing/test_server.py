@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -237,6 +238,29 @@ def test_deliveries_and_acknowledgements_are_counted_by_subscription(server: Ser
     assert second.subscriptions[other].deliveries == 1
 
 
+def test_what_a_filter_leaves_out_was_neither_delivered_nor_acknowledged(server: Server, rpc: Rpc) -> None:
+    red = f"{SUBSCRIPTION}-red"
+    rpc.create_subscription(red, TOPIC, filter='attributes.colour = "red"')
+    rpc.publish(TOPIC, b"x", attributes={"colour": "blue"})
+    assert rpc.pull(red) == []
+    (message,) = server.messages(TOPIC)
+    assert (message.deliveries, message.acknowledgements) == (0, 0)
+
+
+def test_a_fault_is_for_rest_as_well(server: Server, rpc: Rpc, http: Http) -> None:
+    server.fail("GetTopic", "PERMISSION_DENIED", message="no")
+    assert http.request("GET", f"/v1/{TOPIC}").status == 403
+    assert http.request("GET", f"/v1/{TOPIC}").status == 200
+
+
+def test_commands_of_work_queues_fail_on_order_too(server: Server, http: Http) -> None:
+    http.command("queue.create", name="tasks")
+    server.fail("queue.stats", "PERMISSION_DENIED", message="no")
+    answer = http.try_command("queue.stats", queue="tasks")
+    assert (answer.status, answer.body["code"], answer.body["error"]) == (403, "PermissionDenied", "no")
+    http.command("queue.stats", queue="tasks")
+
+
 def test_messages_of_work_queues_are_listed_too(server: Server, http: Http) -> None:
     http.command("queue.create", name="tasks")
     http.command("queue.publish", queue="tasks", payload=[1])
@@ -247,13 +271,23 @@ def test_messages_of_work_queues_are_listed_too(server: Server, http: Http) -> N
 def test_clear_leaves_nothing(server: Server, rpc: Rpc, http: Http) -> None:
     http.command("queue.create", name="tasks")
     rpc.publish(TOPIC, b"x")
+    definition = {"type_": "AVRO", "definition": '"int"'}
+    schema = rpc("CreateSchema", parent="projects/p", schema_id="state", schema=definition)
+    policy = {"bindings": [{"role": "roles/pubsub.viewer", "members": ["user:a@example.com"]}]}
+    rpc("SetIamPolicy", resource=TOPIC, policy=policy)
+    rpc("CreateSnapshot", name="projects/p/snapshots/one", subscription=SUBSCRIPTION)
     server.fail("Publish", "ABORTED")
     server.clear()
     assert server.messages() == []
+    assert list(rpc("ListSnapshots", project="projects/p").snapshots) == []
+    assert list(rpc("ListSchemas", parent="projects/p").schemas) == []
+    with pytest.raises(grpc.RpcError):
+        rpc("GetSchema", name=schema.name)
     assert list(rpc("ListTopics", project="projects/p").topics) == []
     assert list(rpc("ListSubscriptions", project="projects/p").subscriptions) == []
     assert server.broker.list_subscriptions() == []
     rpc.create_topic(TOPIC)
+    assert list(rpc("GetIamPolicy", resource=TOPIC).bindings) == []
     rpc.create_subscription(SUBSCRIPTION, TOPIC)
     rpc.publish(TOPIC, b"y")
     assert [one.message.data for one in rpc.pull(SUBSCRIPTION)] == [b"y"]
@@ -333,3 +367,12 @@ def test_without_being_asked_for_there_are_no_admin_routes() -> None:
     with Server() as server:
         assert Http(server.port).request("GET", "/admin/v1/messages").status == 404
         assert Http(server.port).request("POST", "/admin/v1/clear", b"{}").status == 404
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    names["publisher"].stop()
+    names["publisher"].transport.close()
+    names["subscriber"].close()

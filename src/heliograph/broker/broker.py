@@ -23,6 +23,7 @@ from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES, Housekeeping
 from heliograph.broker.protocol import Health, Watch
 from heliograph.broker.reading import Reading
 from heliograph.broker.reply import Reply
+from heliograph.broker.staging import Staging
 from heliograph.broker.watches import SubscriptionWatch, Watches, wake
 from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.failure import Settled
@@ -54,7 +55,7 @@ FORWARDING_SECONDS_MAX = 5.0
 T = TypeVar("T")
 
 
-class LocalBroker(Claims, Reading):
+class LocalBroker(Claims, Staging, Reading):
     """A broker in this process; see `heliograph.broker.protocol.Broker` for its operations.
 
     Args:
@@ -81,6 +82,7 @@ class LocalBroker(Claims, Reading):
         self._store: Store = store
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = threading.RLock()
+        self._committing = threading.Lock()  # what is staged; before `_lock`
         self._housekeeping = Housekeeping(self._store, memory_budget_bytes, event_retention_ns)
         self._engine = self._housekeeping.engine
         self._watches = self._engine.watched = Watches()

@@ -9,6 +9,7 @@ import msgspec
 
 from heliograph.broker.clock import Timer
 from heliograph.broker.reply import Reply
+from heliograph.broker.staged_part import StagedPart
 from heliograph.engine.claims import Claim
 from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.facts import Fact
@@ -294,6 +295,36 @@ class Broker(Protocol):
     def release_claims(self, subscription: str, consumer: str) -> Reply[int]:
         """All messages that the consumer has claimed wait again, and no failure is counted. Answers how many.
         Raises: SubscriptionNotFound."""
+
+    def stage(self, stage: str, drafts: Sequence[Draft]) -> Reply[tuple[int, int]]:
+        """Keep messages, one at least, that are published later or never. Answers their first and last sequence within
+        the stage, which is made if it is missing. Raises: as `publish`."""
+
+    def publish_staged(
+        self, writer: str, batch: int, stage: str, parts: Sequence[StagedPart], max_messages: int
+    ) -> tuple[int, int]:
+        """Publish up to `max_messages` of what a writer has staged for a batch; to be called until nothing is left.
+        Exactly once, however often it is called, whatever was killed meanwhile: a batch that is published already, or
+        an earlier one, answers (0, 0); one that was begun goes on with the parts that it was begun with. In the end the
+        stage is dropped. Blocks on the store.
+
+        Args:
+            writer: who; each has batches with growing numbers.
+            batch: the number.
+            stage: where its messages are.
+            parts: of the stage, in the order in which they are published.
+            max_messages: of this call.
+
+        Returns:
+            How many were published now, and how many are left.
+
+        Raises:
+            TopicNotFound, InvalidArgument, QueueFull, Unavailable.
+            FailedPrecondition: the stage is gone.
+        """
+
+    def drop_stage(self, stage: str) -> Reply[None]:
+        """What is staged there is never published. Idempotent."""
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
         """(first, last) durable sequence of the topic's log that can be read; `last` is `first` - 1 when none can.

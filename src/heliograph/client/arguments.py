@@ -103,7 +103,7 @@ def ordering_key_of(value: object) -> str:
 
 def struct_of(given: dict[str, Any], kind: type[S]) -> S:
     """Keyword arguments as a struct; what is unknown or out of bounds is refused."""
-    unknown = given.keys() - {field.name for field in msgspec.structs.fields(kind)}
+    unknown = given.keys() - set(kind.__struct_fields__) if given else set()
     if unknown:
         raise InvalidArgument(f"There is no such option: {', '.join(sorted(unknown))}")
     try:

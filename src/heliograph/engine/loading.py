@@ -13,9 +13,9 @@ from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.filters import parse_filter
 from heliograph.engine.leases import Leases
 from heliograph.engine.limits import PRIORITY_MAX
-from heliograph.engine.log import PAGE_MESSAGES
 from heliograph.engine.message import Message, priority_of, size_bytes
 from heliograph.engine.ordering import OrderingKeys
+from heliograph.engine.page import PAGE_MESSAGES
 from heliograph.engine.ranges import Run, Runs, count_of, difference, from_runs, to_runs, union
 from heliograph.engine.schedule import Schedule
 from heliograph.engine.settings import SubscriptionSettings

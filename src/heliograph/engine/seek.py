@@ -13,6 +13,7 @@ from heliograph.engine.message import Message
 from heliograph.engine.ranges import Run, between, difference, from_runs, intersection, to_runs, union
 from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.subscription import Subscription
+from heliograph.engine.topic import Topic
 
 
 class DurableLog(Protocol):
@@ -53,7 +54,7 @@ def _taken(subscription: Subscription, before: Sequence[Run], target: Sequence[R
     if subscription.filter is None:
         return target
     passes = subscription.filter.matches
-    found = _read(durable, difference(target, before), lambda message: passes(message.attributes))
+    found = _read(subscription.topic, difference(target, before), durable, lambda message: passes(message.attributes))
     return union(intersection(target, before), found)
 
 
@@ -85,19 +86,22 @@ def _published_from(subscription: Subscription, runs: Sequence[Run], instant_ns:
         apart = difference(runs, [(first if offset == first else 0, last + 1)])
     else:
         stored = between(runs, first, last + 1)
-        found = _read(durable, stored, lambda message: message.publish_time_ns >= instant_ns)
+        found = _read(topic, stored, durable, lambda message: message.publish_time_ns >= instant_ns)
         apart = difference(runs, [(first, last + 1)])
     log = topic.log
     others = (sequence for sequence in from_runs(apart) if log[sequence].publish_time_ns >= instant_ns)
     return union(found, to_runs(others))
 
 
-def _read(durable: DurableLog, runs: Sequence[Run], wanted: Callable[[Message], bool]) -> list[Run]:
-    """Those of the sequences whose message is wanted."""
+def _read(topic: Topic, runs: Sequence[Run], durable: DurableLog, wanted: Callable[[Message], bool]) -> list[Run]:
+    """Those of the sequences whose message is wanted. What is not durable yet is in memory."""
+    _, last = durable.bounds()
 
     def found() -> Iterator[int]:
-        for first, stop in runs:
+        for first, stop in between(runs, 0, last + 1):
             for messages in durable.read(first, stop - 1):
                 yield from [message.sequence for message in messages if wanted(message)]
+        for first, stop in between(runs, last + 1, topic.log.next_sequence):
+            yield from [message.sequence for message in topic.log.held(first, stop - 1) if wanted(message)]
 
     return to_runs(found())

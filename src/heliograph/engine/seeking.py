@@ -9,6 +9,7 @@ from heliograph.engine import facts as f
 from heliograph.engine.administration import Administration
 from heliograph.engine.limits import INSTANT_NS_MAX, check_instant, check_text
 from heliograph.engine.ranges import Run, pack_runs
+from heliograph.engine.retention import SWEEP_NS
 from heliograph.engine.seek import DurableLog, unacknowledged_from, unacknowledged_in
 from heliograph.engine.snapshots import LIFE_NS, LIFE_NS_MIN, Snapshot
 from heliograph.engine.subscription import Subscription
@@ -106,7 +107,7 @@ class Seeking(Administration):
                 name, subscription_name, pack_runs(held), head, now_ns, expires_ns, dict(labels), resource
             )
         )
-        self._sweep_by(expires_ns)
+        self._sweep_by(min(expires_ns, now_ns + SWEEP_NS))
         return self.snapshots[name]
 
     def update_snapshot(
@@ -118,7 +119,7 @@ class Seeking(Administration):
         if expires_ns <= now_ns:
             raise InvalidArgument(f"The snapshot {name} cannot have expired already.")
         self._record(f.SnapshotUpdated(name, expires_ns, dict(labels), resource))
-        self._sweep_by(expires_ns)
+        self._sweep_by(min(expires_ns, now_ns + SWEEP_NS))
         return snapshot
 
     def delete_snapshot(self, name: str, now_ns: int) -> None:

@@ -11,6 +11,9 @@ from heliograph.engine.settings import TopicSettings
 if TYPE_CHECKING:
     from heliograph.engine.subscription import Subscription
 
+STAGING_PREFIX = "_staging/"
+"""Before the names of topics that hold what is not published yet; nobody subscribes to them, and no door lists them."""
+
 
 class Topic:
     """State of one topic.
@@ -45,7 +48,7 @@ class Topic:
         self.created_ns = created_ns
         self.log = log
         self.subscriptions: dict[str, Subscription] = {}
-        self.filtered: list[Subscription] = []  # those of them that have a filter
+        self.filtered: tuple[Subscription, ...] = ()  # those of them that have a filter; few topics have any
         self.in_time_order = True  # publish times grew with the sequences, up to `newest_ns`
         self.newest_ns = 0
         self.plain = True  # no message ever carried extras, so they need no look when they are loaded
@@ -56,13 +59,13 @@ class Topic:
         """What is published comes to the subscription, too."""
         self.subscriptions[subscription.name] = subscription
         if subscription.filter is not None:
-            self.filtered.append(subscription)
+            self.filtered = (*self.filtered, subscription)
 
     def detach(self, subscription: Subscription) -> None:
         """It does not any more. One that never did is no error."""
         self.subscriptions.pop(subscription.name, None)
         if subscription in self.filtered:
-            self.filtered.remove(subscription)
+            self.filtered = tuple(one for one in self.filtered if one is not subscription)
 
     def stand_in(self) -> Topic:
         """What a detached subscription has for a topic: its name, and nothing that could come from it."""

@@ -150,6 +150,10 @@ class Feed:
             del self._waiting[wake]
             self._wake_next()
 
+    def is_turn_of(self, wake: Callable[[], None]) -> bool:
+        """Whether nobody stands in the row before the owner of `wake`."""
+        return next(iter(self._waiting), wake) is wake
+
     def to_end_of_row(self, wake: Callable[[], None]) -> None:
         """All others come first: this one has just given messages back."""
         if wake in self._waiting:

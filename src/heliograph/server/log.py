@@ -40,6 +40,7 @@ from typing import NamedTuple
 import msgspec
 
 from heliograph.broker.protocol import Broker
+from heliograph.engine.topic import STAGING_PREFIX
 from heliograph.errors import FailedPrecondition, InvalidArgument, TopicNotFound
 from heliograph.server.arrow_stream import (
     PAYLOAD_BYTES_MAX,
@@ -116,6 +117,8 @@ async def topics(_scope: Scope, _receive: Receive, send: Send, broker: Broker) -
     def all_bounds() -> list[dict[str, object]]:
         found: list[dict[str, object]] = []
         for info in broker.list_topics():
+            if info.name.startswith(STAGING_PREFIX):
+                continue
             with contextlib.suppress(TopicNotFound):  # deleted just now
                 first, last = broker.log_bounds(info.name)
                 found.append({"topic": info.name, "topic_number": info.number, "first": first, "last": last})

@@ -195,7 +195,7 @@ class Subscription:
             room = self._prefetch - broker.outstanding(name, self.consumer)
             if room <= 0 or self._pushed_bytes >= PUSHED_BYTES_MAX:
                 await self._wait_for_credit(broker, name)
-            elif feed.may_have:
+            elif feed.may_have and feed.is_turn_of(self._wake):
                 await self._deliver(broker, name, min(room, BATCH_MESSAGES), push)
             else:
                 feed.stand_in_row(self._wake)
@@ -207,11 +207,11 @@ class Subscription:
         reply = broker.pull(
             name, wanted, max_bytes=BATCH_BYTES, ack_deadline_ns=self._ack_deadline_ns, consumer=self.consumer
         )
-        deliveries = await leased(broker, name, reply)
-        if not deliveries:
+        if not reply.provisional:
             feed.nothing(signals)
             return
-        feed.found(self._wake, enough=len(deliveries) == wanted)
+        feed.found(self._wake, enough=len(reply.provisional) == wanted)  # others need not wait for our commit
+        deliveries = await leased(broker, name, reply)
         if self._stopped:
             give_back(broker, name, [delivery.ack_id for delivery in deliveries])
             return

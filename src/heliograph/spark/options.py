@@ -99,13 +99,13 @@ class ReadOptions(NamedTuple):
             starting=_position(options, "starting"),
             ending=_position(options, "ending") or Position(LATEST),
             limits=_limits(options, mode),
-            partitions_min=_whole_number(options, "minPartitions"),
+            partitions_min=whole_number(options, "minPartitions"),
             left_out=_left_out(options),
             fail_on_data_loss=_truth(options, "failOnDataLoss", True),
             pushdown=_truth(options, "pushdown", False),
             subscription=subscription,
             consumer=options.get("consumer", "") or CONSUMER_DEFAULT,
-            claim_size=_whole_number(options, "claimSize") or CLAIM_SIZE_DEFAULT,
+            claim_size=whole_number(options, "claimSize") or CLAIM_SIZE_DEFAULT,
             claim_ttl_seconds=seconds_of(options, "claimTtl", CLAIM_TTL_SECONDS_DEFAULT),
             protocol=_one_of(options, "protocol", PROTOCOLS, "heliograph"),
         )
@@ -114,7 +114,7 @@ class ReadOptions(NamedTuple):
 def address_of(options: Mapping[str, str]) -> Address:
     """Where the broker is. Raises: InvalidArgument."""
     endpoint = options.get("endpoint") or os.environ.get("PUBSUB_EMULATOR_HOST") or ENDPOINT_DEFAULT
-    timeout_seconds = _whole_number(options, "timeoutSeconds") or TIMEOUT_SECONDS
+    timeout_seconds = whole_number(options, "timeoutSeconds") or TIMEOUT_SECONDS
     return Address(endpoint, timeout_seconds, options.get("token", ""))
 
 
@@ -217,10 +217,10 @@ def _instant_ns(text: str, name: str) -> int:
 
 
 def _limits(options: Mapping[str, str], mode: str) -> Limits:
-    messages_max = _whole_number(options, "maxMessagesPerTrigger") or _whole_number(options, "maxOffsetsPerTrigger")
+    messages_max = whole_number(options, "maxMessagesPerTrigger") or whole_number(options, "maxOffsetsPerTrigger")
     if messages_max is None and mode == "queue":
         messages_max = QUEUE_MESSAGES_PER_TRIGGER_DEFAULT
-    messages_min = _whole_number(options, "minMessagesPerTrigger") or _whole_number(options, "minOffsetsPerTrigger")
+    messages_min = whole_number(options, "minMessagesPerTrigger") or whole_number(options, "minOffsetsPerTrigger")
     if messages_min and messages_max and messages_min > messages_max:
         raise InvalidArgument("minMessagesPerTrigger is larger than maxMessagesPerTrigger")
     delay_seconds = seconds_of(options, "maxTriggerDelay", TRIGGER_DELAY_SECONDS_DEFAULT)
@@ -249,7 +249,8 @@ def _one_of(options: Mapping[str, str], name: str, known: tuple[str, ...], defau
     return value
 
 
-def _whole_number(options: Mapping[str, str], name: str) -> int | None:
+def whole_number(options: Mapping[str, str], name: str) -> int | None:
+    """A whole number from 1, or None where the option is missing. Raises: InvalidArgument."""
     text = options.get(name)
     if text is None:
         return None

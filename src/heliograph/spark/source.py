@@ -53,7 +53,13 @@ stays light.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from heliograph.errors import InvalidArgument
@@ -64,6 +70,7 @@ from heliograph.spark.log_stream import LogStreamReader
 from heliograph.spark.options import ReadOptions
 from heliograph.spark.pubsub_stream import PubSubStreamReader
 from heliograph.spark.queue_stream import QueueStreamReader
+from heliograph.spark.sink import HeliographStreamWriter, HeliographWriter, WriteOptions
 
 __all__ = ["COLUMNS", "HeliographDataSource", "LogReader"]
 
@@ -93,6 +100,16 @@ class HeliographDataSource(DataSource):
         if options.mode == "events":
             return EventReader(options)
         return FilteringLogReader(options) if options.pushdown else LogReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """The batch writer; see `sink.py`. Raises: InvalidArgument, TopicNotFound, Unavailable."""
+        if overwrite:
+            raise InvalidArgument('A topic is a log, and cannot be overwritten: use mode("append")')
+        return HeliographWriter(WriteOptions.parse(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """The stream writer; see `sink.py`. Raises: InvalidArgument."""
+        return HeliographStreamWriter(WriteOptions.parse(self.options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The stream reader. Raises: InvalidArgument."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from heliograph.broker.broker import QUEUE_PREFIX, LocalBroker
 from heliograph.errors import NotFound
+from heliograph.server import log
 from heliograph.server.pubsub import policies, schema_store
 from heliograph.server.routing import Route
 from heliograph.store.memory import MemoryStore
@@ -17,6 +18,9 @@ from heliograph.testing import admin
 from heliograph.testing.clock import MovableClock, SteppingClock
 from heliograph.testing.faults import Faults
 from heliograph.testing.ledger import Ledger, PublishedMessage, recording
+
+DOCUMENTS = (policies.COLLECTION, schema_store.COLLECTION, log.CURSORS)
+"""What `clear` deletes of what the doors keep; the broker's own key, which signs pushes, stays."""
 
 
 class TestHooks:
@@ -91,7 +95,7 @@ class TestHooks:
         return self._ledger.messages(topic)
 
     def clear(self) -> None:
-        """Everything goes: topics, subscriptions, queues and what else the broker keeps, orders to fail, the list of
+        """Everything goes: topics, subscriptions, snapshots, schemas, policies, queues, orders to fail, the list of
         published messages. Streams on what is gone end with NOT_FOUND. The clock stays where it is. Not for the event
         loop's thread."""
         self.faults.clear()
@@ -102,9 +106,16 @@ class TestHooks:
                     broker.delete_queue(subscription.name.removeprefix(QUEUE_PREFIX)).result()
                 else:
                     broker.delete_subscription(subscription.name).result()
+        for snapshot in broker.list_snapshots():
+            with contextlib.suppress(NotFound):
+                broker.delete_snapshot(snapshot.name).result()
         for topic in broker.list_topics():
             with contextlib.suppress(NotFound):
                 broker.delete_topic(topic.name).result()
+        for collection in DOCUMENTS:
+            for name, _ in broker.list_documents(collection):
+                with contextlib.suppress(NotFound):
+                    broker.delete_document(collection, name).result()
         for snapshot in broker.list_snapshots():
             with contextlib.suppress(NotFound):
                 broker.delete_snapshot(snapshot.name).result()

@@ -25,6 +25,7 @@ from heliograph.engine.facts import (
     ReturnCause,
 )
 from heliograph.engine.message import SEQUENCES_PER_TOPIC
+from heliograph.engine.topic import STAGING_PREFIX
 
 EVENTS = (
     "published",
@@ -89,6 +90,8 @@ class EventRows:
         """The rows of what happened at a position. Facts without `Details` are from times without an event log."""
         for fact in facts:
             match fact:
+                case MessagesPublished(topic=topic) if topic.startswith(STAGING_PREFIX):
+                    continue
                 case MessagesPublished(details=Details() as details):
                     self._topic_names[fact.topic_number] = fact.topic
                     self._add(position, "published", fact, range(fact.first_sequence, fact.last_sequence + 1), details)

@@ -109,6 +109,12 @@ def test_a_name_outside_of_the_rules_is_refused_as_over_grpc(http: Http, project
     assert (status, code) == (400, "INVALID_ARGUMENT")
 
 
+@pytest.mark.parametrize(("written", "meant"), [("a%25b", "a%b"), ("a%2Bb", "a+b"), ("a+b", "a+b"), ("a%7Eb", "a~b")])
+def test_a_name_in_the_path_may_be_escaped(http: Http, project: str, written: str, meant: str) -> None:
+    answer = http.request("PUT", f"/v1/{project}/topics/{written}?fields=name", b"{}")
+    assert answer == (200, {"name": f"{project}/topics/{meant}"})
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_a_page_of_another_origin_changes_nothing(http: Http, topic: str, method: str) -> None:
     answer = http.request(method, f"/v1/{topic}", b"{}", {"Origin": "http://evil.example"})

@@ -124,7 +124,10 @@ def test_bytes_are_answered_in_the_standard_alphabet_with_padding(echo: Echo) ->
     assert answer.body["messages"] == [{"data": "+/+/Pg=="}]
 
 
-@pytest.mark.parametrize("data", ["a", "abcde", "a b=", "ab\ncd", "ä", "{}", "ab==cd", 7, True, ["YQ=="], {}])
+@pytest.mark.parametrize(
+    "data",
+    ["a", "abcde", "YQ=", "YQ===", "YWI==", "YWJj=", "=", "a b=", "ab\ncd", "ä", "{}", "ab==cd", 7, True, ["YQ=="], {}],
+)
 def test_what_is_not_base64_is_refused_and_not_repaired(echo: Echo, data: object) -> None:
     refusal = echo.refusal("POST", f"/v1/{TOPIC}:publish", {"messages": [{"data": data}]})
     assert "Invalid value at 'messages[0].data', Base64 decoding failed for" in refusal

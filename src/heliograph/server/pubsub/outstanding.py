@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from heliograph.engine.message import Delivery
 from heliograph.server.grpc.connection import Connection
@@ -34,15 +34,19 @@ class Held:
         self.look_at = self.LOOK_AT_MIN
         self._given_back: dict[str, None] = {}  # message ids
 
-    def add(self, delivery: Delivery, size: int) -> None:
-        """It is about to be sent."""
-        self.deliveries[delivery.ack_id] = (size, delivery.deadline_ns, delivery.message_id)
-        self.bytes += size
-        if delivery.deadline_ns < self.earliest_ns:
-            self.earliest_ns = delivery.deadline_ns
-        if self._given_back and delivery.message_id in self._given_back:
-            del self._given_back[delivery.message_id]
-            self.handed_back[delivery.ack_id] = None
+    def add(self, deliveries: Sequence[Delivery], sizes: Sequence[int]) -> None:
+        """They are about to be sent."""
+        held, given_back, earliest_ns = self.deliveries, self._given_back, self.earliest_ns
+        for delivery, size in zip(deliveries, sizes, strict=True):
+            deadline_ns = delivery.deadline_ns
+            held[delivery.ack_id] = (size, deadline_ns, delivery.message_id)
+            if deadline_ns < earliest_ns:
+                earliest_ns = deadline_ns
+            if given_back and delivery.message_id in given_back:
+                del given_back[delivery.message_id]
+                self.handed_back[delivery.ack_id] = None
+        self.earliest_ns = earliest_ns
+        self.bytes += sum(sizes)
 
     def drop(self, ack_id: str) -> str:
         """It is settled, or ended. Returns the message id."""
@@ -116,10 +120,11 @@ class Unread:
         unread = self._connection.unread
         return not unread or (unread < UNREAD_BYTES_MAX and size <= UNREAD_BYTES_MAX // 2)
 
-    def add(self, ack_id: str, size: int) -> None:
-        """A delivery is being sent."""
+    def add(self, ack_ids: Sequence[str], sizes: Sequence[int]) -> None:
+        """Deliveries are being sent."""
         if self._strikes < self.STRIKES_MAX:
-            self._sizes[ack_id] = size
+            self._sizes.update(zip(ack_ids, sizes, strict=True))
+            size = sum(sizes)
             self._bytes += size
             self._connection.unread += size
 
