@@ -14,6 +14,7 @@ import typer
 from heliograph import __version__
 from heliograph.cli.completion import completion, prepare_completion
 from heliograph.cli.dead_letters import dead_letter_app
+from heliograph.cli.doctor import doctor
 from heliograph.cli.failure import failure_of
 from heliograph.cli.pipeline import pipeline_app
 from heliograph.cli.queues import queue_app
@@ -38,7 +39,7 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(demo)
-for command in (publish, pull, top, tail, completion):
+for command in (publish, pull, top, tail, doctor, completion):
     app.command()(command)
 for name, group in (
     ("topic", topic_app),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from heliograph.cli.failure import import_extra
+from heliograph.cli.failure import ExitCode, Failure, import_extra
 from heliograph.cli.pipeline_run import DIRECTORY_DEFAULT, Directory, run_app, shown
 from heliograph.cli.show import AsJson, age, print_json, print_table
 
@@ -48,6 +49,23 @@ def status(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) ->
         for each in found
     ]
     print_table(("job", "last run", "runs", "rows", "lag", "what it found"), rows)
+
+
+@pipeline_app.command()
+def report(
+    directory: Directory = DIRECTORY_DEFAULT,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page (default DIRECTORY/report.html).")
+    ] = None,
+) -> None:
+    """Write an HTML page with what the jobs have done, and charts of their figures."""
+    if not directory.is_dir():
+        raise Failure(f"There is no pipeline in {directory}: run a job first", ExitCode.NOT_FOUND)
+    jobs = import_extra("heliograph.spark.pipeline.jobs", extra="spark", for_what="the pipeline").JOBS
+    made = import_extra("heliograph.spark.pipeline.report", extra="demo", for_what="the report")
+    path = output or directory / "report.html"
+    made.write_report(directory, jobs, path)
+    print(f"Wrote {path}")
 
 
 def _status(directory: Any) -> list[dict[str, Any]]:

@@ -8,14 +8,17 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from heliograph.cli.duration import parse_seconds
+from heliograph.cli.duration import parse_instant, parse_seconds
 from heliograph.cli.failure import ExitCode, import_extra
 from heliograph.cli.show import AsJson, parse_pairs, print_json
+from heliograph.cli.size import parse_size
 from heliograph.cli.target import Target, on_broker
 
 if TYPE_CHECKING:
@@ -134,6 +137,48 @@ def reconcile() -> Own:
     return {}
 
 
+@job_command("dead-letters")
+def dead_letters() -> Own:
+    """Tell what could not be processed: top reasons, fingerprints of errors, first and last seen, samples."""
+    return {}
+
+
+@job_command("replay")
+def replay(
+    to: Annotated[str, typer.Option(help="The topic that gets them; without it each its own.", metavar="TOPIC")] = "",
+    since: Annotated[str, typer.Option(help="Published then or later: an instant, or 2h for so long ago.")] = "",
+    until: Annotated[str, typer.Option(help="Published before then.")] = "",
+    where: Annotated[str, typer.Option(help="A condition of SQL, such as \"attributes['carrier'] = 'UA'\".")] = "",
+    message_id: Annotated[list[str] | None, typer.Option("--id", help="Only this message; may be repeated.")] = None,
+    source: Annotated[str, typer.Option("--from", help="archive, or quarantine.")] = "archive",
+    name: Annotated[str, typer.Option(help="Of the replay; one that is done is not done again.")] = "",
+    rate: Annotated[int | None, typer.Option(min=1, help="No faster than so many messages a second.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+) -> Own:
+    """Publish archived messages again, chosen by --topic, time, condition or ids; once, and resumable."""
+    from heliograph.spark.pipeline.replay import Choice, ReplayOptions
+
+    since_ns, until_ns = (instant_ns(text) if text else 0 for text in (since, until))
+    choice = Choice((), to, since_ns, until_ns, where, tuple(message_id or ()), source)
+    return {"replay": ReplayOptions(choice, name, rate, dry_run)}
+
+
+@job_command("maintain")
+def maintain(
+    retain: Annotated[str, typer.Option(help="Remove days that are older; 0 = none.", metavar="SPAN")] = "0",
+    batch_size: Annotated[str, typer.Option(help="Put batches together up to this size.", metavar="SIZE")] = "256m",
+) -> Own:
+    """Put small batches together, remove old days, and what killed runs have left."""
+    from heliograph.spark.pipeline.maintain import MaintainOptions
+
+    return {"maintain": MaintainOptions(parse_seconds(retain), parse_size(batch_size))}
+
+
+def instant_ns(text: str) -> int:
+    """Nanoseconds since the epoch of what `parse_instant` takes."""
+    return int(datetime.fromisoformat(parse_instant(text)).timestamp() * 1_000_000) * 1_000
+
+
 def _run(
     target: Target,
     name: str,
@@ -156,6 +201,10 @@ def _run(
     options, job = jobs.JobOptions(**make_options()), jobs.job_named(name)
     with target as door:
         place = place_of(door, directory, topic or [], token)
+        if name == "replay" and options.replay.choice.to:
+            to = door.name("topics", options.replay.choice.to)
+            choice = msgspec.structs.replace(options.replay.choice, to=to)
+            options = options._replace(replay=options.replay._replace(choice=choice))
         place.bounds()  # whatever is wrong with the broker is told before Spark starts
         with _telling(job) as tell:
             tell(f"starting Spark on {master}")

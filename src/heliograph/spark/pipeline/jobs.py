@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from heliograph.errors import HeliographError, InvalidArgument, Unavailable
 from heliograph.spark.pipeline import archive as archiving
+from heliograph.spark.pipeline.dead_letters import dead_letters
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, recorded, silent
+from heliograph.spark.pipeline.maintain import MaintainOptions, maintain
 from heliograph.spark.pipeline.metrics import metrics
 from heliograph.spark.pipeline.reconcile import reconcile
 from heliograph.spark.pipeline.refine import RefineOptions, refine
+from heliograph.spark.pipeline.replay import ReplayOptions, replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,13 +30,15 @@ class JobOptions(NamedTuple):
         limits: archive: of batches and files.
         allow_data_loss: archive: go on where the broker has trimmed what was never archived.
         window_seconds: metrics: the width of windows.
-        refine: see there.
+        refine, replay, maintain: see there.
     """
 
     limits: archiving.Limits = archiving.Limits()
     allow_data_loss: bool = False
     window_seconds: float = 60.0
     refine: RefineOptions = RefineOptions()
+    replay: ReplayOptions = ReplayOptions()
+    maintain: MaintainOptions = MaintainOptions()
 
 
 class Job(NamedTuple):
@@ -106,11 +111,32 @@ JOBS: Mapping[str, Job] = {
             lambda spark, place, options, tell: metrics(spark, place, window_seconds=options.window_seconds, tell=tell),
         ),
         Job(
+            "dead-letters",
+            "what could not be processed: reasons, fingerprints of errors, samples",
+            "quarantine/, event log, archive/",
+            "dead-letters/, dead-letters.html, .md",
+            lambda spark, place, _options, tell: dead_letters(spark, place, tell),
+        ),
+        Job(
+            "replay",
+            "publishes archived messages again: by time, condition or ids; once",
+            "archive/ or quarantine/",
+            "a topic, replays/",
+            lambda spark, place, options, tell: replay(spark, place, options.replay, tell),
+        ),
+        Job(
             "reconcile",
             "proves per hour that log, archive and acknowledgements agree",
             "logs, event log, archive/",
             "reconcile/",
             lambda spark, place, _options, tell: reconcile(spark, place, tell),
+        ),
+        Job(
+            "maintain",
+            "small batches become one, old days go, and what killed runs have left",
+            "all tables",
+            "all tables",
+            lambda spark, place, options, tell: maintain(spark, place, options.maintain, tell),
         ),
     )
 }

@@ -99,7 +99,7 @@ def reconcile(spark: SparkSession, place: Place, tell: Tell = silent) -> Outcome
         raise FailedPrecondition(f"Nothing is archived in {table.directory}: run the job archive first")
     look = _look(place)
     remarks: list[str] = []
-    with replaced(place.table("reconcile")) as target:
+    with table.reading(), replaced(place.table("reconcile")) as target:
         lag = 0
         for topic, held in bounds.items():
             tell(f"comparing {topic}")

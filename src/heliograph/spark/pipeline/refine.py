@@ -100,7 +100,7 @@ def refine(
     refined, quarantine = Table(place.table("refined")), Table(place.table("quarantine"))
     definitions = Definitions(place, refined.directory / "_schemas", options.schemas, options.encoding)
     counts = {"refined": 0, "quarantined": 0, "duplicates": 0}
-    with refined.changing(), quarantine.changing():
+    with archive.reading(), refined.changing(), quarantine.changing():
         for topic in topics:
             refined.settle(topic)
             quarantine.settle(topic)

@@ -37,6 +37,7 @@ from heliograph.errors import FailedPrecondition, Internal
 COMMITS = "_commits"
 STAGING = "_staging"
 LOCK = "_lock"
+READERS = "_readers"
 
 
 class File(msgspec.Struct, frozen=True):
@@ -113,12 +114,25 @@ class Table:
         Raises:
             FailedPrecondition: another one does, and this one does not wait.
         """
+        with self._locked(LOCK, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), "writing to"):
+            yield
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Within the block no file of a commit goes; new ones may come."""
+        return self._locked(READERS, fcntl.LOCK_SH, "rewriting")
+
+    def rewriting(self) -> contextlib.AbstractContextManager[None]:
+        """Within the block files may be removed. Raises: FailedPrecondition (the table is being read)."""
+        return self._locked(READERS, fcntl.LOCK_EX | fcntl.LOCK_NB, "reading")
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, kind: int, what: str) -> Iterator[None]:
         self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / LOCK).open("a") as file:
+        with (self.directory / name).open("a") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(file, kind)
             except BlockingIOError:
-                raise FailedPrecondition(f"Another run is writing to {self.directory}") from None
+                raise FailedPrecondition(f"Another run is {what} {self.directory}") from None
             yield
 
     def series(self) -> list[str]:
