@@ -11,10 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from heliograph.broker.broker import LocalBroker
-from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
 from heliograph.errors import Internal
 from heliograph.server.app import ServeOptions, Serving, serve
-from heliograph.store.sqlite import SqliteStore
 from heliograph.testing.clock import MovableClock
 from heliograph.testing.hooks import TestHooks
 from heliograph.testing.ledger import PublishedMessage
@@ -111,9 +109,7 @@ class Server:
             self._started.set()
 
     def _open(self) -> LocalBroker:
-        if self._data_dir is None:
-            return self._hooks.open_broker()
-        return self._hooks.open_broker(SqliteStore(self._data_dir), memory_budget_bytes=MEMORY_BUDGET_BYTES)
+        return self._hooks.open_broker(self._data_dir)
 
     def _on_started(self, serving: Serving) -> None:
         self._serving = serving
