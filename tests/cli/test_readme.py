@@ -35,7 +35,7 @@ def test_the_readmes_programs_without_a_server_run() -> None:
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS_MAX)
         for program in programs
     ]
-    printed = ["handled {'id': 1, 'item': 'lamp'}\n", "b'hello' {'language': 'en'}\n"]
+    printed = ["handled {'id': 1, 'item': 'lamp'}\n", "b'hello' {'language': 'en'}\n", "done {'video': 17}\n"]
     assert [(run.stdout, run.stderr) for run in ran] == [(text, "") for text in printed]
 
 

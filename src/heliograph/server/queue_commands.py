@@ -3,7 +3,7 @@ subscription `queues/tasks` of the broker."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -86,12 +86,16 @@ class QueueCommands:
         broker: who does them.
         feeds: who waits on which queue.
         closing: ends the waiting.
+        before: called with the name of each command before it is done; what it raises is the answer instead.
     """
 
-    def __init__(self, broker: Broker, feeds: Feeds, closing: Closing) -> None:
+    def __init__(
+        self, broker: Broker, feeds: Feeds, closing: Closing, before: Callable[[str], None] | None = None
+    ) -> None:
         self._broker = broker
         self._feeds = feeds
         self._closing = closing
+        self._before = before
         self.holders = Holders()
         """Which WebSocket holds which delivery."""
         table: dict[str, tuple[type, Callable[[Any, Caller], Awaitable[Answer]]]] = {
@@ -117,6 +121,11 @@ class QueueCommands:
             name: Command(msgspec.json.Decoder(request).decode, run) for name, (request, run) in table.items()
         }
 
+    @property
+    def names(self) -> Collection[str]:
+        """Of all commands."""
+        return self._commands.keys()
+
     async def run(self, command: str, payload: bytes, caller: Caller) -> Answer:
         """Run a command.
 
@@ -141,6 +150,8 @@ class QueueCommands:
     async def run_request(self, command: str, request: Any, caller: Caller) -> Answer:
         """As `run`, with a request that was decoded elsewhere."""
         try:
+            if self._before is not None:
+                self._before(command)
             return await self._commands[command].run(request, caller)
         except HeliographError as error:
             translated = in_words_of_queues(error)

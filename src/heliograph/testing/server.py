@@ -184,11 +184,12 @@ class Server:
         self._hooks.advance(seconds)
 
     def fail(self, method: str, code: Any, *, times: int | None = 1, message: str = "") -> None:
-        """Let the next `times` calls of a Pub/Sub method fail before they do anything. Mind that official clients try
-        again on some codes.
+        """Let the next `times` calls of a method fail before they do anything, whatever door they come through. Mind
+        that official clients try again on some codes.
 
         Args:
-            method: its short name, such as "Publish" or "StreamingPull" (of that, the next streams to be opened).
+            method: of Pub/Sub by its short name, such as "Publish" or "StreamingPull" (of that, the next streams to be
+                opened), or a queue command, such as "queue.publish".
             code: gRPC's, as a number, a name ("UNAVAILABLE") or a `grpc.StatusCode`.
             times: how many calls; None = all until `clear_failures`.
             message: what the caller is told; "" = that a test wanted it.
