@@ -17,7 +17,8 @@ _LINK = re.compile(r"\]\(([^)#\s]+)")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
     targets = [link for link in _LINK.findall(document.read_text()) if "://" not in link]
-    assert [] == [link for link in targets if not (document.parent / link).exists()]
+    missing = [link for link in targets if not (document.parent / link).exists()]
+    assert missing == []
 
 
 def test_every_decision_has_a_number_of_its_own_and_is_listed_under_its_title() -> None:
@@ -33,4 +34,5 @@ def test_every_decision_has_a_number_of_its_own_and_is_listed_under_its_title() 
 def test_every_page_is_named_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     pages = [path.name for path in (ROOT / "docs").glob("*.md")]
-    assert [] == [page for page in pages if f"docs/{page})" not in readme.partition("## Read on")[2]]
+    unnamed = [page for page in pages if f"docs/{page})" not in readme.partition("## Read on")[2]]
+    assert unnamed == []
