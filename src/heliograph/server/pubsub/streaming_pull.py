@@ -188,9 +188,10 @@ class _Stream:
         held = self._held
         if not self._is_full() and len(held.deliveries) < held.look_at:
             return True
-        for ack_id in held.drop_ended(self._broker.now_ns()):
+        ended = held.drop_ended(self._broker.now_ns())
+        for ack_id in ended:
             self._feed.holders.pop(ack_id, None)
-            self._unread.confirm(ack_id)
+        self._unread.confirm(ended)
         return not self._is_full()
 
     def _is_full(self) -> bool:
@@ -339,25 +340,25 @@ class _Stream:
 
     # ── what becomes of its deliveries (`feed.Holder`) ──────────────────────────────────────────────────────────────
 
-    def settled(self, ack_id: str) -> None:
+    def settled(self, ack_ids: Sequence[str]) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
-        self._held.drop(ack_id)
+        self._unread.confirm(ack_ids)
+        self._held.drop(ack_ids)
         if self._blocked:
             self.wake()
 
     def returned(self, ack_id: str) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
+        self._unread.confirm([ack_id])
         self._held.give_back(ack_id)
         self._feed.to_end_of_row(self.wake)
         if self._blocked:
             self.wake()
 
-    def extended(self, ack_id: str, deadline_ns: int) -> None:
+    def extended(self, ack_ids: Sequence[str], deadline_ns: int) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
-        self._held.extend(ack_id, deadline_ns)
+        self._unread.confirm(ack_ids)
+        self._held.extend(ack_ids, deadline_ns)
 
 
 def _deadline_groups(request: Any) -> dict[int, list[str]]:
