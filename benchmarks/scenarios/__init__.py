@@ -13,6 +13,8 @@ MODULES = (
     "benchmarks.scenarios.grpc_door",
     "benchmarks.scenarios.load_generator",
     "benchmarks.scenarios.log_door",
+    "benchmarks.scenarios.queue_door",
+    "benchmarks.scenarios.spark",
 )
 
 suite = Suite()

@@ -8,6 +8,7 @@ from typing import Any
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
+from heliograph.broker.protocol import Broker
 from heliograph.client.priority import PriorityMessage, PriorityPubSub
 from heliograph.store.memory import MemoryStore
 
@@ -26,9 +27,13 @@ class World:
         self.opened: list[PriorityPubSub] = []
 
     def open(self, max_retries: int = 3, retry_policy: object = None, **more: Any) -> PriorityPubSub:
-        pubsub = PriorityPubSub(max_retries, retry_policy or BACKOFF, broker=self.broker, **more)
+        pubsub = PriorityPubSub(max_retries, retry_policy or BACKOFF, broker=self.backing(), **more)
         self.opened.append(pubsub)
         return pubsub
+
+    def backing(self) -> Broker:
+        """What the pub-subs work on."""
+        return self.broker
 
     def restart(self) -> None:
         """The process ends without a word, and another one opens the same store."""

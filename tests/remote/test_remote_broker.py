@@ -26,6 +26,8 @@ from heliograph.errors import (
     Unavailable,
 )
 from heliograph.remote.broker import RemoteBroker, remote_broker
+from heliograph.store.memory import MemoryStore
+from heliograph.testing.faulty_store import FaultyStore
 from tests.remote.conftest import Pair
 from tests.server.clients import wait_until
 from tests.server.conftest import serving
@@ -167,6 +169,27 @@ def test_what_a_durable_store_has_not_committed_is_not_answered_yet(tmp_path: Pa
         reply = remote.publish("t", [Draft(b"1")])
         assert reply.provisional == reply.result(5)
         assert reply.done
+        remote.close()
+
+
+def test_a_commit_that_fails_fails_the_reply_and_not_the_call() -> None:
+    store = FaultyStore(MemoryStore())
+    with serving(LocalBroker(store)) as server:
+        remote = remote_broker(f"http://127.0.0.1:{server.port}")
+        remote.create_topic("t").result()
+        store.fail_next()
+        reply = remote.publish("t", [Draft(b"1")])
+        with pytest.raises(Unavailable, match=r"^The store cannot commit: "):
+            reply.result()
+        store.retry()
+        store.hold()
+        reply = remote.publish("t", [Draft(b"2")])
+        assert not reply.done
+        store.fail_next()
+        store.release()
+        with pytest.raises(Unavailable, match=r"^The store cannot commit: .*No space left"):
+            reply.result()
+        store.retry()
         remote.close()
 
 

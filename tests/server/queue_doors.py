@@ -167,7 +167,7 @@ class ClientDoor:
         self._queue(queue).delete()
 
     def queue_list(self) -> Any:
-        return {"queues": queues(broker=self._where["broker"])}
+        return {"queues": queues(**self._where)}
 
     def queue_stats(self, queue: str) -> Any:
         return msgspec.structs.asdict(self._queue(queue).stats())
@@ -265,4 +265,19 @@ def client_door(broker: LocalBroker) -> Iterator[Door]:
         broker.close()
 
 
-DOORS = {"http": http_door, "websocket": socket_door, "in process": client_door}
+@contextmanager
+def remote_client_door(broker: LocalBroker) -> Iterator[Door]:
+    with serving(broker) as server:
+        door = ClientDoor(url=f"http://127.0.0.1:{server.port}")
+        try:
+            yield door
+        finally:
+            door.close()
+
+
+DOORS = {
+    "http": http_door,
+    "websocket": socket_door,
+    "in process": client_door,
+    "client of a server": remote_client_door,
+}

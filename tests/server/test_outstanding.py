@@ -14,13 +14,13 @@ def delivery(number: int, deadline_ns: int = 100) -> Delivery:
 def held(*deliveries: Delivery) -> Held:
     counted = Held()
     for one in deliveries:
-        counted.add(one, 10)
+        counted.add([one], [10])
     return counted
 
 
 def test_what_is_settled_is_not_held() -> None:
     counted = held(delivery(1), delivery(2))
-    counted.drop("ack-1")
+    counted.drop(["ack-1"])
     assert (list(counted.deliveries), counted.bytes) == (["ack-2"], 10)
 
 
@@ -33,7 +33,7 @@ def test_ended_leases_are_dropped_when_they_have_ended() -> None:
 
 def test_an_extended_lease_ends_at_its_new_deadline() -> None:
     counted = held(delivery(1, 100))
-    counted.extend("ack-1", 300)
+    counted.extend(["ack-1"], 300)
     assert counted.drop_ended(299) == []
     assert counted.drop_ended(300) == ["ack-1"]
 
@@ -42,9 +42,9 @@ def test_what_was_given_back_and_handed_again_is_known_until_it_is_confirmed() -
     counted = held(delivery(1))
     counted.give_back("ack-1")
     again = Delivery(Message(1, 1, b"x"), "1", "ack-1-again", 2, 100)
-    counted.add(again, 10)
+    counted.add([again], [10])
     assert list(counted.handed_back) == ["ack-1-again"]
-    counted.extend("ack-1-again", 200)
+    counted.extend(["ack-1-again"], 200)
     assert list(counted.handed_back) == []
 
 
@@ -55,10 +55,10 @@ def unread(connection: Connection, woken: list[str], name: str = "a", *, is_stea
 def test_a_stream_waits_when_much_is_unread_and_goes_on_when_it_is_confirmed() -> None:
     woken: list[str] = []
     window = unread(Connection(), woken)
-    window.add("1", UNREAD_BYTES_MAX)
+    window.add(["1"], [UNREAD_BYTES_MAX])
     assert not window.has_room(1)
     window.wait(True)
-    window.confirm("1")
+    window.confirm(["1"])
     assert window.has_room(1)
     assert woken == ["a"]
 
@@ -66,10 +66,10 @@ def test_a_stream_waits_when_much_is_unread_and_goes_on_when_it_is_confirmed() -
 def test_the_streams_of_a_connection_share_its_room() -> None:
     connection, woken = Connection(), list[str]()
     one, two = unread(connection, woken, "one"), unread(connection, woken, "two")
-    one.add("1", UNREAD_BYTES_MAX)
+    one.add(["1"], [UNREAD_BYTES_MAX])
     assert not two.has_room(1)
     two.wait(True)
-    one.confirm("1")
+    one.confirm(["1"])
     assert woken == ["two"]
     assert two.has_room(1)
 
@@ -77,24 +77,24 @@ def test_the_streams_of_a_connection_share_its_room() -> None:
 def test_a_large_response_goes_when_nothing_else_is_unread() -> None:
     window = unread(Connection(), [])
     assert window.has_room(10 * UNREAD_BYTES_MAX)
-    window.add("1", 1)
+    window.add(["1"], [1])
     assert not window.has_room(10 * UNREAD_BYTES_MAX)
 
 
 def test_a_client_that_never_says_anything_is_soon_not_waited_for() -> None:
     window = unread(Connection(), [])
     for _ in range(Unread.STRIKES_MAX):
-        window.add("1", 2 * UNREAD_BYTES_MAX)
+        window.add(["1"], [2 * UNREAD_BYTES_MAX])
         assert not window.has_room(1)
         window.forgive()
-    window.add("1", 2 * UNREAD_BYTES_MAX)
+    window.add(["1"], [2 * UNREAD_BYTES_MAX])
     assert window.has_room(10 * UNREAD_BYTES_MAX)
 
 
 def test_a_client_that_is_known_to_confirm_is_always_waited_for() -> None:
     window = unread(Connection(), [], is_steady=True)
     for _ in range(20):
-        window.add("1", 2 * UNREAD_BYTES_MAX)
+        window.add(["1"], [2 * UNREAD_BYTES_MAX])
         assert not window.has_room(1)
         window.forgive()
 

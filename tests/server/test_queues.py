@@ -97,6 +97,21 @@ def test_a_body_of_100_mb_is_refused_before_it_is_sent(http: Http, server: Servi
     http.command("queue.list")
 
 
+def test_an_answer_carries_4_mib_and_a_larger_message_goes_alone(http: Http, queue: str) -> None:
+    big = "x" * 1_500_000
+    for _ in range(4):
+        http.command("queue.publish", queue=queue, message=big)
+    assert len(http.command("queue.peek", queue=queue, count=10)["messages"]) == 2
+    consumed = http.command("queue.consume", queue=queue, max_messages=10)["messages"]
+    assert len(consumed) == 2
+    ids = [one["message_id"] for one in consumed]
+    http.command("queue.nack", queue=queue, message_ids=ids, requeue=False)
+    letters = http.command("dlq.list", queue=queue)
+    assert (len(letters["messages"]), letters["total"]) == (2, 2)
+    http.command("queue.publish", queue=queue, message="x" * 9_000_000, priority=9)
+    assert len(http.command("queue.consume", queue=queue, max_messages=10)["messages"]) == 1
+
+
 def http_connection(server: Serving) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
 

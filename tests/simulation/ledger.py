@@ -26,6 +26,7 @@ class Record:
     consumer: str = ""
     fate: str = ""  # acknowledged, dead, expired, dropped, purged; "" = still to be delivered
     revived: bool = False
+    sought: bool = False
 
 
 @dataclass(eq=False)
@@ -40,11 +41,30 @@ class Ledger:
     records: dict[str, Record] = field(default_factory=dict)
     dead: list[Record] = field(default_factory=list)  # every death
 
+    def takes(self, message: Message) -> bool:
+        """The only filter that there is lets one kind pass."""
+        return not self.settings.filter or message.attributes.get("kind") == "a"
+
     def receive(self, message: Message, message_id: str) -> None:
-        extras = message.extras or Extras()
-        ttl_ns = self.settings.ttl_ns
-        expires_ns = extras.expires_at_ns or (message.publish_time_ns + ttl_ns if ttl_ns else 0)
-        self.records[message_id] = Record(message_id, message, expires_ns, extras.available_at_ns)
+        if self.takes(message):
+            extras = message.extras or Extras()
+            self.records[message_id] = Record(
+                message_id, message, self.first_expiry_ns(message), extras.available_at_ns
+            )
+
+    def first_expiry_ns(self, message: Message) -> int:
+        own_ns, ttl_ns = (message.extras or Extras()).expires_at_ns, self.settings.ttl_ns
+        return own_ns or (message.publish_time_ns + ttl_ns if ttl_ns else 0)
+
+    def seek(self, wanted: set[str], buried: set[str]) -> None:
+        """Those are as if they had just come, and the others done, save dead letters that are still there."""
+        for record in self.records.values():
+            if record.message_id in buried:
+                continue
+            record.lease_ns, record.failures, record.revived, record.sought = 0, 0, False, True
+            record.fate = "" if record.message_id in wanted else "sought"
+            record.earliest_ns = (record.message.extras or Extras()).available_at_ns
+            record.expires_ns = self.first_expiry_ns(record.message)
 
     def refresh(self, now_ns: int) -> None:
         """What time did. The broker's timers are exact here, so every end of a lease happened on its instant."""

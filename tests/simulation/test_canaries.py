@@ -11,15 +11,19 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.engine import engine as engine_module
-from heliograph.engine import failure
+from heliograph.engine import failure, seek
 from heliograph.engine.backlog import Backlog
 from heliograph.engine.engine import Engine
-from heliograph.engine.facts import Fact, LeasesExtended, ReturnCause
+from heliograph.engine.facts import Fact, LeasesExtended, ReturnCause, SubscriptionUpdated
 from heliograph.engine.leases import Leases
+from heliograph.engine.loading import Loading
 from heliograph.engine.ordering import OrderingKeys
+from heliograph.engine.ranges import unpack_runs
+from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.subscription import Subscription
 from heliograph.store.memory import MemoryStore
 from tests.engine.machine import EngineMachine
+from tests.engine.seeking_machine import SeekingMachine
 from tests.simulation.world import World
 
 Breakage = Callable[[pytest.MonkeyPatch], None]
@@ -178,6 +182,40 @@ def a_durable_dead_letter_stays_where_it_was(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "forwarded", lambda *_: None)
 
 
+def filters_let_everything_pass(patch: pytest.MonkeyPatch) -> None:
+    real = Loading.pass_over
+    patch.setattr(Loading, "pass_over", lambda self, first, stop, matched: real(self, first, stop, [(first, stop)]))
+
+
+def a_seek_leaves_leases_as_they_are(patch: pytest.MonkeyPatch) -> None:
+    real = Subscription._begin_anew
+
+    def begin_anew(self: Subscription, unloaded: Any) -> None:
+        leases = self.leases
+        real(self, unloaded)
+        self.leases = leases
+
+    patch.setattr(Subscription, "_begin_anew", begin_anew)
+
+
+def a_seek_does_not_bring_back_what_was_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(seek, "_retained_from", lambda *_: [])
+
+
+def a_snapshot_forgets_what_came_since(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Snapshot, "needed", lambda self: unpack_runs(self.held))
+
+
+def recovery_misses_changed_settings(patch: pytest.MonkeyPatch) -> None:
+    real = Engine.replay
+
+    def replay(self: Engine, fact: Fact) -> None:
+        if type(fact) is not SubscriptionUpdated:
+            real(self, fact)
+
+    patch.setattr(Engine, "replay", replay)
+
+
 SEEN_BY_THE_MODEL: list[Breakage] = [
     acknowledging_does_not_free_the_key,
     a_lease_is_granted_twice,
@@ -190,6 +228,16 @@ SEEN_BY_THE_MODEL: list[Breakage] = [
     priorities_are_ignored,
     prefetch_is_ignored,
     purging_takes_leased_messages_too,
+    filters_let_everything_pass,
+    a_seek_leaves_leases_as_they_are,
+    a_seek_does_not_bring_back_what_was_acknowledged,
+    a_snapshot_forgets_what_came_since,
+    recovery_misses_changed_settings,
+]
+SEEN_BY_SEEKING = [
+    a_seek_leaves_leases_as_they_are,
+    a_seek_does_not_bring_back_what_was_acknowledged,
+    a_snapshot_forgets_what_came_since,
 ]
 SEEN_BY_THE_SIMULATION: list[Breakage] = [
     expiry_forgets_the_attempt,
@@ -212,12 +260,15 @@ SEEN_BY_THE_SIMULATION: list[Breakage] = [
     purging_takes_leased_messages_too,
     dead_letters_never_reach_their_topic,
     a_durable_dead_letter_stays_where_it_was,
+    filters_let_everything_pass,
+    a_seek_leaves_leases_as_they_are,
+    a_seek_does_not_bring_back_what_was_acknowledged,
 ]
 
 
-def model_runs() -> None:
+def model_runs(machine: type[EngineMachine]) -> None:
     run_state_machine_as_test(
-        EngineMachine,
+        machine,
         settings=settings(
             max_examples=MODEL_EXAMPLES,
             stateful_step_count=50,
@@ -245,7 +296,7 @@ def simulation_runs() -> None:
 def test_the_model_notices_that(breakage: Breakage, monkeypatch: pytest.MonkeyPatch) -> None:
     breakage(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017, PT011  # an assertion of ours, or the engine's own confusion
-        model_runs()
+        model_runs(SeekingMachine if breakage in SEEN_BY_SEEKING else EngineMachine)
 
 
 @pytest.mark.parametrize("breakage", SEEN_BY_THE_SIMULATION, ids=lambda one: one.__name__)

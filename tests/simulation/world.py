@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
 from heliograph.broker.protocol import Watch
@@ -156,6 +158,8 @@ class World:
         self.ledgers: list[Ledger] = []
         self.consumers: list[Consumer] = []
         self.published = 0
+        # of a subscription: what it had, and the next sequence of its topic
+        self.snapshots: dict[str, tuple[Ledger, set[str], int]] = {}
         self.payloads: dict[bytes, str] = {}  # to ordering key
         self.direct: Counter[str] = Counter()  # published to each topic by us
         self.closed: list[Ledger] = []  # of subscriptions that were deleted
@@ -209,7 +213,7 @@ class World:
             enable_exactly_once_delivery=choice([False, True]),
             retry_policy=choice([None, RetryPolicy(SECOND_NS, 20 * SECOND_NS), RetryPolicy(delays_ns=(SECOND_NS, 0))]),
             dead_letter_policy=kept if retry_dead else choice([None, to_topic, to_topic, kept]),
-            capacity=choice([None, None, Capacity(20, 10_000), Capacity(15, 0, refuse=True)]),
+            capacity=choice([None, None, Capacity(12, 10_000), Capacity(15, 0, refuse=True)]),
             outstanding_messages_max=choice([0, 0, 5]),
             outstanding_bytes_max=choice([0, 0, 60]),
             ttl_ns=choice([0, 0, 0, 40]) * SECOND_NS,
@@ -217,13 +221,15 @@ class World:
             default_priority=5,
             prefetch=choice([0, 0, 2]),
             priority_aging_ns=choice([0, 0, 3 * SECOND_NS]),
+            filter=choice(["", "", 'attributes.kind = "a"']),
+            retain_acked_messages=choice([False, True]),
         )
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self) -> None:
         action = self.random.choices(
-            [self.publish, self.consume, self.wait, self.restart, self.administer, self.death], [20, 60, 14, 1, 3, 2]
+            [self.publish, self.consume, self.wait, self.restart, self.administer, self.death], [20, 60, 14, 1, 5, 2]
         )[0]
         action()
         self.settle()
@@ -244,7 +250,9 @@ class World:
         self.payloads.update({draft.data: draft.ordering_key for draft in drafts})
         self.read_logs()
         for ledger in attached:
-            assert [ledger.records[one].message.data for one in ids] == [draft.data for draft in drafts]
+            came = [(one, draft) for one, draft in zip(ids, drafts, strict=True) if one in ledger.records]
+            assert [ledger.records[one].message.data for one, _ in came] == [draft.data for _, draft in came]
+            assert len(came) == len(drafts) or ledger.settings.filter
 
     def _draft(self) -> Draft:
         self.published += 1
@@ -258,7 +266,8 @@ class World:
                 max_delivery_attempts=choice([0, 0, 2]),
             )
         data = b"%d" % self.published + b"." * choice([0, 0, 10, 50])
-        return Draft(data, ordering_key=choice(["", "", "k1", "k2"]), extras=extras)
+        kind = choice([{"kind": "a"}, {"kind": "a"}, {"kind": "b"}, {}])
+        return Draft(data, kind, choice(["", "", "k1", "k2"]), extras)
 
     def read_logs(self) -> None:
         """The ledgers learn what is new in the topics: what was published, and the dead letters."""
@@ -284,16 +293,18 @@ class World:
                 ledger.next_sequence += 1
 
     def _drop(self, ledger: Ledger, number: int) -> None:
-        """What a full subscription dropped are the latest of its log."""
+        """What a full subscription dropped are the latest that came to it."""
         dropped = self.broker.statistics(ledger.name).totals.dropped
-        for sequence in range(ledger.next_sequence - (dropped - ledger.dropped), ledger.next_sequence):
+        records = list(ledger.records.values())
+        for record in records[len(records) - (dropped - ledger.dropped) :]:
             capacity = ledger.settings.capacity
             assert capacity is not None
             assert not capacity.refuse
-            ledger.records[str(number * SEQUENCES_PER_TOPIC + sequence)].fate = "dropped"
+            record.fate = "dropped"
         ledger.dropped = dropped
         capacity = ledger.settings.capacity
-        if capacity is not None and not capacity.refuse and not any(record.revived for record in ledger.alive()):
+        comes_back = any(record.revived or record.sought for record in ledger.alive())
+        if capacity is not None and not capacity.refuse and not comes_back:
             ledger.refresh(self.now_ns)
             assert len(ledger.alive()) <= capacity.messages
 
@@ -325,7 +336,12 @@ class World:
 
     def administer(self) -> None:
         ledger = self.random.choice(self.ledgers)
-        what = self.random.choice(["purge", "retry", "retry", "graveyard", "ask", "unsubscribe"])
+        what = self.random.choice(
+            [
+                *["purge", "retry", "retry", "graveyard", "ask", "unsubscribe"],
+                *["seek", "seek", "snapshot", "snapshot", "update"],
+            ]
+        )
         self.read_logs()
         if what == "purge" and self.random.random() < 0.3:
             ledger.refresh(self.now_ns)
@@ -339,6 +355,12 @@ class World:
             self.unsubscribe(ledger)
         elif what == "graveyard":
             self.open_graveyard()
+        elif what == "seek":
+            self.seek(ledger)
+        elif what == "snapshot":
+            self.snapshot(ledger)
+        elif what == "update":
+            self.update(ledger)
         elif what == "ask":
             self.broker.peek(ledger.name, self.random.randint(1, 5))
             self.broker.position(ledger.name, 5)
@@ -362,6 +384,61 @@ class World:
             record.earliest_ns = (record.message.extras or Extras()).available_at_ns
             sequence = split_message_id(one)[1]
             record.expires_ns = self.broker._engine.subscription(ledger.name).expires_at_ns(sequence)
+
+    def seek(self, ledger: Ledger) -> None:
+        """To when some message was published, or purging; messages of one instant stay together."""
+        ledger.refresh(self.now_ns)
+        instants = [record.message.publish_time_ns for record in ledger.records.values()]
+        instant_ns = self.random.choice([*instants, self.now_ns + 1])
+        buried = self._buried(ledger)
+        self.broker.seek_to_time(ledger.name, instant_ns).result(10)
+        wanted = {
+            record.message_id
+            for record in ledger.records.values()
+            if record.message.publish_time_ns >= instant_ns
+            and (not record.fate or ledger.settings.retain_acked_messages)
+        }
+        ledger.seek(wanted, buried)
+
+    def snapshot(self, ledger: Ledger) -> None:
+        """Made, or sought to."""
+        name = f"of {ledger.name}"
+        if name not in self.snapshots:
+            ledger.refresh(self.now_ns)
+            self.broker.create_snapshot(name, ledger.name).result(10)
+            self.snapshots[name] = (ledger, {record.message_id for record in ledger.alive()}, ledger.next_sequence)
+            return
+        made_for, held, next_sequence = self.snapshots[name]
+        if made_for is ledger:
+            since = {one for one, record in ledger.records.items() if record.message.sequence >= next_sequence}
+            ledger.refresh(self.now_ns)
+            buried = self._buried(ledger)
+            self.broker.seek_to_snapshot(ledger.name, name).result(10)
+            ledger.seek(held | since, buried)
+        self.broker.delete_snapshot(name).result(10)
+        del self.snapshots[name]
+
+    def _buried(self, ledger: Ledger) -> set[str]:
+        """Its dead letters that have not left it."""
+        number = self.broker.get_topic(ledger.topic).number
+        return {
+            str(number * SEQUENCES_PER_TOPIC + letter.sequence) for letter, _ in self.broker.dead_letters(ledger.name)
+        }
+
+    def update(self, ledger: Ledger) -> None:
+        """Some of what can be updated; the rest of its settings stay."""
+        new = self._settings()
+        settings = msgspec.structs.replace(
+            ledger.settings,
+            ack_deadline_ns=new.ack_deadline_ns,
+            retry_policy=new.retry_policy,
+            prefetch=new.prefetch,
+            outstanding_messages_max=new.outstanding_messages_max,
+            retain_acked_messages=new.retain_acked_messages,
+        )
+        ledger.refresh(self.now_ns)
+        self.broker.update_subscription(ledger.name, settings).result(10)
+        ledger.settings = settings
 
     def has_graveyard(self) -> bool:
         return any(ledger.topic == GRAVEYARD for ledger in self.ledgers)

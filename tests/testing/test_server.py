@@ -253,6 +253,14 @@ def test_a_fault_is_for_rest_as_well(server: Server, rpc: Rpc, http: Http) -> No
     assert http.request("GET", f"/v1/{TOPIC}").status == 200
 
 
+def test_commands_of_work_queues_fail_on_order_too(server: Server, http: Http) -> None:
+    http.command("queue.create", name="tasks")
+    server.fail("queue.stats", "PERMISSION_DENIED", message="no")
+    answer = http.try_command("queue.stats", queue="tasks")
+    assert (answer.status, answer.body["code"], answer.body["error"]) == (403, "PermissionDenied", "no")
+    http.command("queue.stats", queue="tasks")
+
+
 def test_messages_of_work_queues_are_listed_too(server: Server, http: Http) -> None:
     http.command("queue.create", name="tasks")
     http.command("queue.publish", queue="tasks", payload=[1])

@@ -83,22 +83,22 @@ def delivery(number: int, attempt: int = 1, data: bytes = b"x") -> Delivery:
 
 def test_a_message_is_encoded_once_for_all_its_deliveries() -> None:
     encoder = DeliveryEncoder()
-    first = encoder.encode(delivery(1), tell_attempt=False)
+    (first,) = encoder.encode([delivery(1)], tell_attempt=False)
     changed = Delivery(Message(1, 1, b"never looked at"), "1", "ack-1-2", 2, 0)
-    assert encoder.encode(changed, tell_attempt=False) == first.replace(b"ack-1-1", b"ack-1-2")
+    assert encoder.encode([changed], tell_attempt=False) == [first.replace(b"ack-1-1", b"ack-1-2")]
 
 
 def test_the_attempt_is_told_only_when_asked_for() -> None:
     encoder = DeliveryEncoder()
-    told = PullResponse.FromString(encoder.encode(delivery(1, attempt=3), tell_attempt=True))
-    untold = PullResponse.FromString(encoder.encode(delivery(1, attempt=3), tell_attempt=False))
+    told = PullResponse.FromString(encoder.encode([delivery(1, attempt=3)], tell_attempt=True)[0])
+    untold = PullResponse.FromString(encoder.encode([delivery(1, attempt=3)], tell_attempt=False)[0])
     assert (told.received_messages[0].delivery_attempt, untold.received_messages[0].delivery_attempt) == (3, 0)
 
 
 def test_encoded_messages_are_kept_within_a_bound() -> None:
     encoder = DeliveryEncoder(bytes_max=10_000)
     for number in range(1, 1_000):
-        encoder.encode(delivery(number, data=b"x" * 100), tell_attempt=False)
-    encoder.encode(delivery(1_000, data=b"x" * 20_000), tell_attempt=False)
+        encoder.encode([delivery(number, data=b"x" * 100)], tell_attempt=False)
+    encoder.encode([delivery(1_000, data=b"x" * 20_000)], tell_attempt=False)
     kept = [*encoder._young.values(), *encoder._old.values()]
     assert 0 < sum(map(len, kept)) <= 10_000

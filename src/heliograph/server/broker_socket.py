@@ -127,7 +127,7 @@ class _Client:
         if not operation.replies:
             return o.VALUE, result, None
         self._note(name, values, result.provisional)
-        return (o.VALUE, result.provisional, None) if result.done else (o.PENDING, result.provisional, result)
+        return (o.VALUE, result.provisional, None) if _is_durable(result) else (o.PENDING, result.provisional, result)
 
     def _note(self, name: str, values: dict[str, Any], result: Any) -> None:
         """Who holds what, after this operation."""
@@ -210,3 +210,14 @@ class _Client:
                 await self._socket.send_bytes(*[o.encode((number, o.EVENT, None)) for number in events])
         finally:
             self._telling = False
+
+
+def _is_durable(reply: Reply[Any]) -> bool:
+    """Whether its commit is over, and did not fail."""
+    if not reply.done:
+        return False
+    try:
+        reply.result()
+    except HeliographError:
+        return False
+    return True

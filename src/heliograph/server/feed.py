@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from heliograph.broker.protocol import Broker, SubscriptionInfo
@@ -21,14 +21,14 @@ from heliograph.errors import SubscriptionNotFound
 class Holder(Protocol):
     """A stream, as far as the feed knows it: told what becomes of the deliveries that it holds."""
 
-    def settled(self, ack_id: str) -> None:
-        """The delivery was acknowledged."""
+    def settled(self, ack_ids: Sequence[str]) -> None:
+        """The deliveries were acknowledged."""
 
     def returned(self, ack_id: str) -> None:
         """The delivery was given back (nacked)."""
 
-    def extended(self, ack_id: str, deadline_ns: int) -> None:
-        """The delivery's lease now ends at `deadline_ns`."""
+    def extended(self, ack_ids: Sequence[str], deadline_ns: int) -> None:
+        """The deliveries' leases now end at `deadline_ns`."""
 
 
 class Feed:
@@ -190,12 +190,9 @@ class Feed:
 
     def settled(self, ack_ids: Iterable[str]) -> None:
         """These were acknowledged, or are stale: they weigh on no stream any more."""
-        holders = self.holders
-        if holders:
-            for ack_id in ack_ids:
-                holder = holders.pop(ack_id, None)
-                if holder is not None:
-                    holder.settled(ack_id)
+        if self.holders:
+            for holder, own in self._by_holder(ack_ids, self.holders.pop):
+                holder.settled(own)
 
     def returned(self, ack_ids: Iterable[str]) -> None:
         """These were nacked."""
@@ -206,12 +203,24 @@ class Feed:
 
     def extended(self, ack_ids: Iterable[str], deadline_ns: int) -> None:
         """The leases of these now end at `deadline_ns`."""
-        holders = self.holders
-        if holders:
-            for ack_id in ack_ids:
-                holder = holders.get(ack_id)
-                if holder is not None:
-                    holder.extended(ack_id, deadline_ns)
+        if self.holders:
+            for holder, own in self._by_holder(ack_ids, self.holders.get):
+                holder.extended(own, deadline_ns)
+
+    @staticmethod
+    def _by_holder(
+        ack_ids: Iterable[str], find: Callable[[str, None], Holder | None]
+    ) -> Iterable[tuple[Holder, list[str]]]:
+        """Those that a stream holds, in batches: a client confirms hundreds at once."""
+        groups: dict[Holder, list[str]] = {}
+        for ack_id in ack_ids:
+            holder = find(ack_id, None)
+            if holder is not None:
+                if holder in groups:
+                    groups[holder].append(ack_id)
+                else:
+                    groups[holder] = [ack_id]
+        return groups.items()
 
     def close(self) -> None:
         """Nobody is left."""

@@ -19,16 +19,19 @@ class Hooks(Protocol):
         """HTTP routes to serve beside the doors'."""
 
     def serves(self, methods: Collection[str]) -> None:
-        """These are the methods that there are, by full name, as in ``/google.pubsub.v1.Publisher/Publish``."""
+        """These are the methods that there are: of Pub/Sub by full name (``/google.pubsub.v1.Publisher/Publish``), and
+        the commands of work queues (``queue.publish``)."""
 
     def before(self, method: str) -> None:
-        """A call of `method`, by its full name, is about to be done, over gRPC or REST. What this raises, an `RpcError`
-        or a `HeliographError`, is its answer instead."""
+        """A call of `method` is about to be done, whatever carried it. What this raises is its answer instead.
+
+        Raises:
+            HeliographError: as its code says.
+        """
 
 
 def hooked(methods: Mapping[str, Method], hooks: Hooks) -> dict[str, Method]:
     """The same methods, each asking the hooks first."""
-    hooks.serves(methods.keys())
     return {name: _hooked(name, method, hooks) for name, method in methods.items()}
 
 

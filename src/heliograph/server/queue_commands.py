@@ -3,7 +3,7 @@ subscription `queues/tasks` of the broker."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
 from heliograph.broker.queues import in_words_of_queues
-from heliograph.engine.message import Delivery, Message, message_id
+from heliograph.engine.message import Delivery, Message, message_id, size_bytes, split_message_id
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import (
     AckDeadlineExceeded,
@@ -86,12 +86,16 @@ class QueueCommands:
         broker: who does them.
         feeds: who waits on which queue.
         closing: ends the waiting.
+        before: called with the name of each command before it is done; what it raises is the answer instead.
     """
 
-    def __init__(self, broker: Broker, feeds: Feeds, closing: Closing) -> None:
+    def __init__(
+        self, broker: Broker, feeds: Feeds, closing: Closing, before: Callable[[str], None] | None = None
+    ) -> None:
         self._broker = broker
         self._feeds = feeds
         self._closing = closing
+        self._before = before
         self.holders = Holders()
         """Which WebSocket holds which delivery."""
         table: dict[str, tuple[type, Callable[[Any, Caller], Awaitable[Answer]]]] = {
@@ -117,6 +121,11 @@ class QueueCommands:
             name: Command(msgspec.json.Decoder(request).decode, run) for name, (request, run) in table.items()
         }
 
+    @property
+    def names(self) -> Collection[str]:
+        """Of all commands."""
+        return self._commands.keys()
+
     async def run(self, command: str, payload: bytes, caller: Caller) -> Answer:
         """Run a command.
 
@@ -141,6 +150,8 @@ class QueueCommands:
     async def run_request(self, command: str, request: Any, caller: Caller) -> Answer:
         """As `run`, with a request that was decoded elsewhere."""
         try:
+            if self._before is not None:
+                self._before(command)
             return await self._commands[command].run(request, caller)
         except HeliographError as error:
             translated = in_words_of_queues(error)
@@ -178,7 +189,7 @@ class QueueCommands:
 
     async def _peek(self, request: q.Peek, _caller: Caller) -> Answer:
         settings, number = self._settings(request.queue)
-        messages = self._broker.peek(QUEUE_PREFIX + request.queue, request.count)
+        messages = _within_answer(self._broker.peek(QUEUE_PREFIX + request.queue, request.count))
         return {"messages": [_told(message, message_id(number, message.sequence), settings) for message in messages]}
 
     # ── messages in ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -301,9 +312,7 @@ class QueueCommands:
     ) -> Answer:
         """One message: its answer, or its error. Several: an answer for each, whatever becomes of the others."""
         leases = request.leases()
-        if not leases:
-            self._settings(request.queue)
-        current = [self._current(request.queue, *lease) for lease in leases]
+        current = self._current(request.queue, leases)
         ack_ids = [ack_id for ack_id in current if isinstance(ack_id, str)]
         outcome = Outcome([])
         if ack_ids:
@@ -327,26 +336,39 @@ class QueueCommands:
             raise answers[0]
         return answers[0]
 
-    def _current(self, queue: str, message_id: str, lease_id: str | None) -> str | HeliographError:
-        """The ack id to settle with; else what is wrong with the item: MessageNotFound where nobody holds the message,
-        and the caller did not say that he does, AckDeadlineExceeded where he did.
+    def _current(self, queue: str, leases: Sequence[tuple[str, str | None]]) -> list[str | HeliographError]:
+        """The ack id to settle each with; else what is wrong with it: MessageNotFound where nobody holds the message,
+        and the caller did not say that he does, AckDeadlineExceeded where what he says cannot be. Whether a lease that
+        he names is current still, the broker tells.
 
         Raises:
             SubscriptionNotFound: an unknown queue is one error, not many.
         """
-        try:
-            current = self._broker.current_ack_id(QUEUE_PREFIX + queue, message_id)
-        except MessageNotFound as error:
-            return error if lease_id is None else AckDeadlineExceeded(message_id)
-        return current if lease_id in (None, current) else AckDeadlineExceeded(message_id)
+        name, current = QUEUE_PREFIX + queue, list[str | HeliographError]()
+        subscription = self._broker.get_subscription(name)
+        topic_number = self._broker.get_topic(name).number
+        for own_id, lease_id in leases:
+            if lease_id is not None:
+                of_topic, sequence = split_message_id(own_id)
+                start = f"{subscription.number}-{sequence}-"
+                number = lease_id.removeprefix(start)
+                is_lease = number is not lease_id and number.isdigit() and number.isascii() and len(number) < 20
+                current.append(lease_id if is_lease and of_topic == topic_number else AckDeadlineExceeded(own_id))
+                continue
+            try:
+                current.append(self._broker.current_ack_id(name, own_id))
+            except MessageNotFound as error:
+                current.append(error)
+        return current
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _list_dead_letters(self, request: q.ListDeadLetters, _caller: Caller) -> Answer:
         settings, number = self._settings(request.queue)
         name = QUEUE_PREFIX + request.queue
+        letters = self._broker.dead_letters(name, offset=request.offset, limit=request.limit)
         told = []
-        for letter, message in self._broker.dead_letters(name, offset=request.offset, limit=request.limit):
+        for letter, message in letters[: len(_within_answer([message for _, message in letters]))]:
             told.append(
                 _told(message, message_id(number, message.sequence), settings)
                 | {
@@ -377,6 +399,16 @@ _encode = msgspec.json.Encoder().encode
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Of the messages in one answer; a single one may be larger."""
+
+
+def _within_answer(messages: Sequence[Message]) -> Sequence[Message]:
+    """As many as one answer carries; the first may be larger by itself."""
+    left = ANSWER_BYTES_MAX
+    for index, message in enumerate(messages):
+        left -= size_bytes(message)
+        if left < 0 and index:
+            return messages[:index]
+    return messages
 
 
 def _result(message_id: str, answer: Answer | HeliographError) -> Answer:

@@ -58,6 +58,8 @@ class Socket:
         self._send_event = send
         self._closing = closing
         self._sending = asyncio.Lock()
+        self._sent = 0  # messages
+        self._watchdog: asyncio.TimerHandle
         self._tasks: set[asyncio.Future[None]] = set()
         self._room = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -148,13 +150,18 @@ class Socket:
 
     async def _send(self, events: list[Event]) -> None:
         async with self._sending:
-            for event in events:
-                timer = self._loop.call_later(SEND_SECONDS_MAX, self._stalled)
-                try:
+            self._watch_sending(-1)
+            try:
+                for event in events:
                     await self._send_event(event)
-                finally:
-                    timer.cancel()
+                    self._sent += 1
+            finally:
+                self._watchdog.cancel()
 
-    def _stalled(self) -> None:
-        log.info("a WebSocket's client has read nothing for %.0f s: it is closed", SEND_SECONDS_MAX)
-        self._over(0)
+    def _watch_sending(self, sent: int) -> None:
+        """Look again and again whether anything was sent since."""
+        if sent == self._sent:
+            log.info("a WebSocket's client has read nothing for %.0f s: it is closed", SEND_SECONDS_MAX)
+            self._over(0)
+        else:
+            self._watchdog = self._loop.call_later(SEND_SECONDS_MAX, self._watch_sending, self._sent)

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.errors import InvalidArgument
-from heliograph.server.grpc.status import RpcError
+from heliograph.errors import HeliographError, InvalidArgument
 
 CODES = {
     "CANCELLED": 1,
@@ -31,12 +30,17 @@ CODES = {
 }
 """gRPC's codes of failure (https://grpc.github.io/grpc/core/md_doc_statuscodes.html)."""
 
+_FAILURES: dict[int, type[HeliographError]] = {
+    number: type(name.title().replace("_", ""), (HeliographError,), {"code": number}) for name, number in CODES.items()
+}
+"""What is raised: queue clients see the name, Pub/Sub's the code."""
+
 
 class Fault(msgspec.Struct):
     """An order to fail.
 
     Args:
-        method: its short name, such as "Publish".
+        method: its short name, such as "Publish", or that of a queue command, such as "queue.publish".
         code: gRPC's number.
         message: what the caller is told.
         times: how many more calls; None = all.
@@ -64,7 +68,8 @@ class Faults:
         """Let the next `times` calls of a method fail before they do anything.
 
         Args:
-            method: its short name, such as "Publish" or "StreamingPull" (of that, the next streams to be opened).
+            method: of Pub/Sub by its short name, such as "Publish" or "StreamingPull" (of that, the next streams to be
+                opened), or a queue command, such as "queue.publish".
             code: gRPC's, as a number, a name ("UNAVAILABLE") or a `grpc.StatusCode`.
             times: how many calls; None = all until `clear`.
             message: what the caller is told; "" = that a test wanted it.
@@ -94,7 +99,7 @@ class Faults:
         """See `server.hooks.Hooks`.
 
         Raises:
-            RpcError: the call is to fail.
+            HeliographError: the call is to fail.
         """
         if not self._faults:
             return
@@ -107,7 +112,7 @@ class Faults:
                 fault.times -= 1
                 if fault.times == 0:
                     self._faults.remove(fault)
-        raise RpcError(fault.code, fault.message)
+        raise _FAILURES[fault.code](fault.message)
 
 
 def code_number(code: Any) -> int:

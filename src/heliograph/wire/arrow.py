@@ -5,15 +5,14 @@ The server's log door writes these batches, the Spark source reads them. Nothing
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
-from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from heliograph.engine.limits import RESERVED_KEY_PREFIX
 from heliograph.engine.message import NO_ATTRIBUTES, SEQUENCES_PER_TOPIC, Draft, Extras, Message
 from heliograph.errors import InvalidArgument
 
@@ -99,18 +98,12 @@ class _Columns:
         self.claim_number = 0
         self.attempts: Sequence[int] = ()
 
-    def _plain(self, field: str) -> pa.Array:
-        return _int64(map(attrgetter(field), self._messages))
-
     def topic(self) -> pa.Array:
         return pa.repeat(pa.scalar(self._topic, pa.string()), len(self._messages))
 
     @cached_property
     def _sequences(self) -> pa.Array:
-        messages = self._messages
-        if messages and messages[-1].sequence - messages[0].sequence + 1 == len(messages):
-            return _int64(range(messages[0].sequence, messages[-1].sequence + 1))
-        return self._plain("sequence")
+        return pa.array([message.sequence for message in self._messages], pa.int64())
 
     def sequence(self) -> pa.Array:
         return self._sequences
@@ -123,27 +116,32 @@ class _Columns:
         return pc.binary_join_element_wise(str(self._topic_number), digits, "")
 
     def ordering_key(self) -> pa.Array:
-        keys = list(map(attrgetter("ordering_key"), self._messages))
-        if not any(keys):
-            return pa.repeat(pa.scalar("", pa.string()), len(keys))
-        return pa.array(keys, pa.string())
+        keys = [message.ordering_key for message in self._messages]
+        return pa.array(keys, pa.string()) if any(keys) else pa.repeat(pa.scalar("", pa.string()), len(keys))
 
     def attributes(self) -> pa.Array:
-        maps = list(map(attrgetter("attributes"), self._messages))
-        offsets = pa.array(list(accumulate(map(len, maps), initial=0)) if any(maps) else [0] * (len(maps) + 1), "int32")
+        maps = [message.attributes for message in self._messages]
+        if not any(maps):
+            return pa.MapArray.from_arrays(_int32([0] * (len(maps) + 1)), _NO_STRINGS, _NO_STRINGS)
         keys = pa.array(list(chain.from_iterable(maps)), pa.string())
-        values = pa.array(list(chain.from_iterable(map(dict.values, maps))), pa.string())
-        return pa.MapArray.from_arrays(offsets, keys, values)
+        values = pa.array([value for each in maps for value in each.values()], pa.string())
+        return pa.MapArray.from_arrays(_offsets(map(len, maps)), keys, values)
 
     def data(self) -> pa.Array:
-        payloads = list(map(attrgetter("data"), self._messages))
-        offsets = array("i", accumulate(map(len, payloads), initial=0))
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
-        return pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
+        payloads = [message.data for message in self._messages]
+        # a fifth of the time that pa.array takes, which looks at each value twice
+        sizes = list(map(len, payloads))
+        joined = pa.py_buffer(b"".join(payloads))
+        if len(set(sizes)) == 1 and sizes[0]:
+            return pa.Array.from_buffers(pa.binary(sizes[0]), len(sizes), [None, joined]).cast(pa.binary())
+        return pa.Array.from_buffers(pa.binary(), len(sizes), [None, _offsets(sizes).buffers()[1], joined])
 
     @cached_property
     def _publish_times_ns(self) -> pa.Array:
-        return self._plain("publish_time_ns")
+        instants = [message.publish_time_ns for message in self._messages]
+        if len(set(instants)) == 1:
+            return pa.repeat(pa.scalar(instants[0], pa.int64()), len(instants))
+        return pa.array(instants, pa.int64())
 
     def publish_time(self) -> pa.Array:
         return pc.divide(self._publish_times_ns, 1_000).cast(pa.timestamp("us", tz="UTC"))
@@ -152,7 +150,7 @@ class _Columns:
         return self._publish_times_ns
 
     def priority(self) -> pa.Array:
-        extras = list(map(attrgetter("extras"), self._messages))
+        extras = [message.extras for message in self._messages]
         if not any(extras):
             return pa.nulls(len(extras), pa.int32())
         return pa.array([None if each is None else each.priority for each in extras], pa.int32())
@@ -164,9 +162,16 @@ class _Columns:
         return pa.repeat(pa.scalar(self.claim_number, pa.int64()), len(self._messages))
 
 
-def _int64(values: Iterable[int]) -> pa.Array:
-    numbers = array("q", values)
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+_NO_STRINGS = pa.array([], pa.string())
+
+
+def _offsets(sizes: Iterable[int]) -> pa.Array:
+    """Where each value of these sizes begins when they are joined, and where the last one ends."""
+    return _int32(list(accumulate(sizes, initial=0)))
+
+
+def _int32(values: Sequence[int]) -> pa.Array:
+    return pa.array(values, pa.int32())
 
 
 _BUILDERS: dict[str, Callable[[_Columns], pa.Array]] = {name: getattr(_Columns, name) for name in CLAIM_SCHEMA.names}
@@ -184,7 +189,8 @@ STAGED_SCHEMA = pa.schema(
 
 
 def drafts(batch: pa.RecordBatch) -> list[Draft]:
-    """The messages to publish of a record batch with columns of `STAGED_SCHEMA`.
+    """The messages to publish of a record batch with columns of `STAGED_SCHEMA`. Attributes that only the broker sets,
+    as messages have them that were read from a topic and are published again, are left out.
 
     Raises:
         InvalidArgument: it has other columns, or no data.
@@ -206,7 +212,7 @@ def drafts(batch: pa.RecordBatch) -> list[Draft]:
     return [
         Draft(
             draft.data,
-            dict(pairs) if pairs else NO_ATTRIBUTES,
+            {key: value for key, value in pairs if not key.startswith(RESERVED_KEY_PREFIX)} if pairs else NO_ATTRIBUTES,
             key or "",
             None if priority is None else Extras(priority=priority),
         )

@@ -84,18 +84,25 @@ class DeliveryEncoder:
         self._young_bytes = 0
         self._old: dict[str, bytes] = {}
 
-    def encode(self, delivery: Delivery, *, tell_attempt: bool) -> bytes:
-        """See `received_message`; `tell_attempt` only with a dead letter policy (protocol 1.6.6)."""
-        message_id = delivery.message_id
-        encoded = self._young.get(message_id)
-        if encoded is None:
-            encoded = self._old.get(message_id) or encode_message(delivery.message, message_id)
-            self._young_bytes += len(encoded)
-            if self._young_bytes > self._generation_bytes_max:
-                self._old, self._young, self._young_bytes = self._young, {}, len(encoded)
-            if len(encoded) <= self._generation_bytes_max:
-                self._young[message_id] = encoded
-        return received_message(delivery.ack_id, encoded, delivery.attempt if tell_attempt else 0)
+    def encode(self, deliveries: Sequence[Delivery], *, tell_attempt: bool) -> list[bytes]:
+        """See `received_message`, for each; `tell_attempt` only with a dead letter policy (protocol 1.6.6)."""
+        entries: list[bytes] = []
+        known = self._young.get
+        for delivery in deliveries:
+            encoded = known(delivery.message_id)
+            if encoded is None:
+                encoded = self._old.get(delivery.message_id) or encode_message(delivery.message, delivery.message_id)
+                self._keep(delivery.message_id, encoded)
+                known = self._young.get
+            entries.append(received_message(delivery.ack_id, encoded, delivery.attempt if tell_attempt else 0))
+        return entries
+
+    def _keep(self, message_id: str, encoded: bytes) -> None:
+        self._young_bytes += len(encoded)
+        if self._young_bytes > self._generation_bytes_max:
+            self._old, self._young, self._young_bytes = self._young, {}, len(encoded)
+        if len(encoded) <= self._generation_bytes_max:
+            self._young[message_id] = encoded
 
 
 def publish_response(message_ids: Sequence[str]) -> bytes:

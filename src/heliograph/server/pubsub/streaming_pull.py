@@ -188,9 +188,10 @@ class _Stream:
         held = self._held
         if not self._is_full() and len(held.deliveries) < held.look_at:
             return True
-        for ack_id in held.drop_ended(self._broker.now_ns()):
+        ended = held.drop_ended(self._broker.now_ns())
+        for ack_id in ended:
             self._feed.holders.pop(ack_id, None)
-            self._unread.confirm(ack_id)
+        self._unread.confirm(ended)
         return not self._is_full()
 
     def _is_full(self) -> bool:
@@ -231,12 +232,11 @@ class _Stream:
         feed.found(self.wake, enough=len(deliveries) == wanted)
         sent = 0
         try:
-            for batch, response in self._responses(deliveries):
+            for sizes, response in self._responses(deliveries):
                 if not self._unread.has_room(len(response)):
                     await self._wait_until_read(len(response))
-                for delivery in deliveries[sent : sent + batch]:
-                    self._unread.add(delivery.ack_id, self._held.deliveries[delivery.ack_id][0])
-                sent += batch  # the client may have it before the write returns
+                first, sent = sent, sent + len(sizes)  # from now on the client may have them
+                self._unread.add([delivery.ack_id for delivery in deliveries[first:sent]], sizes)
                 await self._call.write(response)
         except BaseException:
             # the client is gone: what was not on its way to it is nobody's
@@ -262,23 +262,21 @@ class _Stream:
             timer.cancel()
             unread.wait(False)
 
-    def _responses(self, deliveries: Sequence[Delivery]) -> list[tuple[int, bytes]]:
-        """The responses that carry `deliveries`, each with how many; they are held from now on."""
+    def _responses(self, deliveries: Sequence[Delivery]) -> list[tuple[list[int], bytes]]:
+        """The responses that carry `deliveries`, each with the sizes of its own; they are held from now on."""
         tell_attempt = self._feed.info.settings.dead_letter_policy is not None
-        holders = self._feed.holders
-        responses: list[tuple[int, bytes]] = []
-        entries: list[bytes] = []
-        size = 0
-        for delivery in deliveries:
-            entry = self._encoder.encode(delivery, tell_attempt=tell_attempt)
-            self._held.add(delivery, len(entry))
-            holders[delivery.ack_id] = self
-            if size + len(entry) > RESPONSE_BYTES and entries:
-                responses.append((len(entries), b"".join((*entries, self._properties))))
-                entries, size = [], 0
-            entries.append(entry)
-            size += len(entry)
-        responses.append((len(entries), b"".join((*entries, self._properties))))
+        entries = self._encoder.encode(deliveries, tell_attempt=tell_attempt)
+        sizes = [len(entry) for entry in entries]
+        self._held.add(deliveries, sizes)
+        self._feed.holders.update(dict.fromkeys([delivery.ack_id for delivery in deliveries], self))
+        responses: list[tuple[list[int], bytes]] = []
+        first = size = 0
+        for index, own in enumerate(sizes):
+            if size + own > RESPONSE_BYTES and index > first:
+                responses.append((sizes[first:index], b"".join((*entries[first:index], self._properties))))
+                first, size = index, 0
+            size += own
+        responses.append((sizes[first:], b"".join((*entries[first:], self._properties))))
         return responses
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -342,25 +340,25 @@ class _Stream:
 
     # ── what becomes of its deliveries (`feed.Holder`) ──────────────────────────────────────────────────────────────
 
-    def settled(self, ack_id: str) -> None:
+    def settled(self, ack_ids: Sequence[str]) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
-        self._held.drop(ack_id)
+        self._unread.confirm(ack_ids)
+        self._held.drop(ack_ids)
         if self._blocked:
             self.wake()
 
     def returned(self, ack_id: str) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
+        self._unread.confirm([ack_id])
         self._held.give_back(ack_id)
         self._feed.to_end_of_row(self.wake)
         if self._blocked:
             self.wake()
 
-    def extended(self, ack_id: str, deadline_ns: int) -> None:
+    def extended(self, ack_ids: Sequence[str], deadline_ns: int) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
-        self._held.extend(ack_id, deadline_ns)
+        self._unread.confirm(ack_ids)
+        self._held.extend(ack_ids, deadline_ns)
 
 
 def _deadline_groups(request: Any) -> dict[int, list[str]]:

@@ -178,16 +178,14 @@ class Subscriber:
         if not deliveries:
             return b""
         tell_attempt = self._broker.get_subscription(name).settings.dead_letter_policy is not None
-        entries: list[bytes] = []
+        entries = self._encoder.encode(deliveries, tell_attempt=tell_attempt)
         size = 0
-        for delivery in deliveries:
-            entry = self._encoder.encode(delivery, tell_attempt=tell_attempt)
+        for index, entry in enumerate(entries):
             size += len(entry)
-            if size > RESPONSE_BYTES_MAX and entries:
-                surplus = deliveries[len(entries) :]
-                give_back(self._broker, name, [other.ack_id for other in surplus])
+            if size > RESPONSE_BYTES_MAX and index:
+                give_back(self._broker, name, [other.ack_id for other in deliveries[index:]])
+                del entries[index:]
                 break
-            entries.append(entry)
         return b"".join(entries)
 
     async def acknowledge(self, request: Any, call: Call) -> bytes:

@@ -1,0 +1,186 @@
+"""Spark on two cores and a broker as a process of its own: reading a topic, streaming it to Parquet, publishing, and
+how long a message takes to be seen. The session is started once; whoever has no Spark has none of these."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import duration_pb2
+from google.pubsub_v1 import types
+
+from benchmarks.harness import Figures, Load, Scale
+from benchmarks.scenarios import suite
+from benchmarks.scenarios.grpc_door import WAIT_SECONDS_MAX, Stubs
+from benchmarks.server import running_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOPIC, SINK = "projects/bench/topics/spark", "projects/bench/topics/sink"
+SUBSCRIPTION = "projects/bench/subscriptions/spark"
+MESSAGES = 1_000_000
+BATCH = 1_000
+PAYLOAD = b"x" * 100
+PER_TRIGGER = 500_000
+
+
+@functools.cache
+def session() -> SparkSession:
+    """The one of this process."""
+    from heliograph.spark.session import create_session
+
+    return create_session("heliograph benchmarks", master="local[2]")
+
+
+class Bench:
+    """A topic with messages, another one for a sink, and a subscription.
+
+    Args:
+        endpoint: of the broker.
+        messages: to fill the topic with.
+    """
+
+    def __init__(self, endpoint: str, messages: int) -> None:
+        self.endpoint = endpoint
+        self.stubs = Stubs(endpoint)
+        retention = duration_pb2.Duration(seconds=86_400)
+        for name in (TOPIC, SINK):
+            topic = types.Topic(name=name, message_retention_duration=retention)
+            self.stubs.create_topic(types.Topic.serialize(topic), timeout=WAIT_SECONDS_MAX)
+        request = types.Subscription.serialize(types.Subscription(name=SUBSCRIPTION, topic=TOPIC))
+        self.stubs.create_subscription(request, timeout=WAIT_SECONDS_MAX)
+        self.publish(messages)
+
+    def publish(self, messages: int) -> None:
+        """Messages of 100 bytes, a thousand a call."""
+        message = types.PubsubMessage(data=PAYLOAD)
+        request = types.PublishRequest.serialize(types.PublishRequest(topic=TOPIC, messages=[message] * BATCH))
+        for _ in range(messages // BATCH):
+            self.stubs.publish(request, timeout=WAIT_SECONDS_MAX)
+
+    def frame(self) -> DataFrame:
+        """The whole topic."""
+        return session().read.format("heliograph").options(endpoint=self.endpoint, topic=TOPIC).load()
+
+    def stream(self, **options: Any) -> DataFrame:
+        """The topic, or with `subscription` the queue, as a stream."""
+        return session().readStream.format("heliograph").options(endpoint=self.endpoint, **options).load()
+
+
+@suite.scenario(store=("sqlite", "memory"), target="800,000 messages/s")
+def spark_batch_read(scale: Scale, *, store: str) -> Iterator[Load]:
+    """A batch query reads every column of a topic, and drops them."""
+    messages = scale.count(MESSAGES, multiple_of=BATCH)
+    with running_server(store) as endpoint:
+        bench = Bench(endpoint, messages)
+        yield Load(lambda: bench.frame().write.format("noop").mode("overwrite").save(), messages)
+
+
+@suite.scenario(mode=("log",), target="400,000 messages/s")
+def spark_stream_to_parquet(scale: Scale, *, mode: str) -> Iterator[Load]:
+    """A stream takes a topic in two micro-batches to Parquet files."""
+    messages = scale.count(MESSAGES, multiple_of=BATCH)
+    assert mode == "log"
+    with running_server("sqlite") as endpoint, tempfile.TemporaryDirectory() as directory:
+        bench = Bench(endpoint, messages)
+        yield Load(lambda: _to_parquet(bench, Path(directory), messages), messages)
+
+
+def _to_parquet(bench: Bench, directory: Path, messages: int) -> Figures:
+    for each in directory.iterdir():
+        shutil.rmtree(each)
+    per_trigger = max(messages // 2, 1)
+    frame = bench.stream(topic=TOPIC, startingOffsets="earliest", maxMessagesPerTrigger=per_trigger)
+    writer = frame.writeStream.format("parquet").option("path", str(directory / "out"))
+    query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    triggers = [each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]]
+    return {"ms a trigger": statistics.median(triggers), "messages/s in triggers": messages * 1_000 / sum(triggers)}
+
+
+@suite.scenario(target="150,000 messages/s")
+def spark_sink(scale: Scale) -> Iterator[Load]:
+    """A batch query publishes rows that Spark makes, staged and committed."""
+    messages = scale.count(MESSAGES // 2, multiple_of=BATCH)
+    with running_server("sqlite") as endpoint:
+        Bench(endpoint, 0)
+        rows = session().range(messages, numPartitions=2).selectExpr(f"CAST('{PAYLOAD.decode()}' AS BINARY) AS data")
+        writer = rows.write.format("heliograph").mode("append").options(endpoint=endpoint, topic=SINK)
+        yield Load(writer.save, messages)
+
+
+@suite.scenario(rate=(400,), target="p50 of 300 ms")
+def spark_publish_to_visible(scale: Scale, *, rate: int) -> Iterator[Load]:
+    """How long a message takes from its publication until `foreachBatch` has it, at a steady rate."""
+    messages = scale.count(8_000, multiple_of=rate)
+    with running_server("sqlite") as endpoint, tempfile.TemporaryDirectory() as directory:
+        bench = Bench(endpoint, 0)
+        yield Load(lambda: _publish_to_visible(bench, Path(directory), messages, rate), messages, once=True)
+
+
+def _publish_to_visible(bench: Bench, directory: Path, messages: int, rate: int) -> Figures:
+    delays_ms: list[float] = []
+    done = threading.Event()
+
+    def look(batch: DataFrame, _number: int) -> None:
+        published = [row.publish_time_ns for row in batch.select("publish_time_ns").collect()]
+        now_ns = time.time_ns()
+        delays_ms.extend((now_ns - each) / 1e6 for each in published)
+        if len(delays_ms) >= messages:
+            done.set()
+
+    writer = bench.stream(subscription=SUBSCRIPTION, includePayload="false").writeStream.foreachBatch(look)
+    query = writer.option("checkpointLocation", str(directory)).trigger(processingTime="0 seconds").start()
+    message = types.PubsubMessage(data=PAYLOAD)
+    request = types.PublishRequest.serialize(types.PublishRequest(topic=TOPIC, messages=[message] * (rate // 40)))
+    began = time.monotonic()
+    for call in range(messages // (rate // 40)):
+        time.sleep(max(began + call / 40 - time.monotonic(), 0))
+        bench.stubs.publish(request, timeout=WAIT_SECONDS_MAX)
+    done.wait(WAIT_SECONDS_MAX)
+    query.stop()
+    warm = sorted(delays_ms[len(delays_ms) // 4 :])  # the first ones wait for the query to begin
+    return {
+        "p50 ms": warm[len(warm) // 2],
+        "p95 ms": warm[len(warm) * 95 // 100],
+        "p99 ms": warm[len(warm) * 99 // 100],
+    }
+
+
+@suite.scenario(spark=("idle", "catching up"), target=lambda spark: "" if spark == "idle" else "80 % of idle's")
+def spark_live_publish(scale: Scale, *, spark: str) -> Iterator[Load]:
+    """One publisher, a hundred messages of 100 bytes a call, while Spark catches up with a topic or does nothing."""
+    calls = scale.count(2_000)
+    with running_server("sqlite") as endpoint:
+        bench = Bench(endpoint, scale.count(MESSAGES, multiple_of=BATCH))
+        message = types.PubsubMessage(data=PAYLOAD)
+        request = types.PublishRequest.serialize(types.PublishRequest(topic=SINK, messages=[message] * 100))
+        session()
+        stop = threading.Event()
+
+        def catch_up() -> None:
+            while not stop.is_set():
+                bench.frame().write.format("noop").mode("overwrite").save()
+
+        thread = threading.Thread(target=catch_up)
+        if spark != "idle":
+            thread.start()
+        try:
+            yield Load(lambda: _publish(bench, request, calls), calls * 100)
+        finally:
+            stop.set()
+            if spark != "idle":
+                thread.join()
+
+
+def _publish(bench: Bench, request: bytes, calls: int) -> None:
+    for _ in range(calls):
+        bench.stubs.publish(request, timeout=WAIT_SECONDS_MAX)
