@@ -25,7 +25,7 @@ from heliograph.server.pubsub.limits import (
 )
 from heliograph.server.pubsub.outstanding import UNREAD_BYTES_MAX, Held, Unread
 from heliograph.server.pubsub.profile import STRICT, Profile
-from heliograph.server.pubsub.subscriber import settle_deadline
+from heliograph.server.pubsub.subscriber import distinct, settle_deadline
 from heliograph.server.taking import give_back, leased
 from heliograph.wire.pubsub import DeliveryEncoder
 
@@ -317,7 +317,7 @@ class _Stream:
         groups = _deadline_groups(request)
         confirms = self._feed.info.settings.enable_exactly_once_delivery
         if request.ack_ids:
-            ack_ids = list(request.ack_ids)
+            ack_ids = distinct(request.ack_ids)
             stale = await self._broker.acknowledge(self._subscription, ack_ids)
             self._feed.settled(ack_ids)
             if confirms:
@@ -366,12 +366,12 @@ def _deadline_groups(request: Any) -> dict[int, list[str]]:
     seconds, ack_ids = request.modify_deadline_seconds, request.modify_deadline_ack_ids
     if len(seconds) != len(ack_ids):
         raise InvalidArgument("modify_deadline_seconds and modify_deadline_ack_ids must have the same length.")
-    groups: dict[int, list[str]] = {}
+    groups: dict[int, dict[str, None]] = {}
     for own, ack_id in zip(seconds, ack_ids, strict=True):
-        groups.setdefault(own, []).append(ack_id)
+        groups.setdefault(own, {})[ack_id] = None
     for own in groups:
         check_modified_ack_deadline(own)
-    return groups
+    return {own: list(group) for own, group in groups.items()}
 
 
 def _properties(exactly_once: bool, ordering: bool) -> bytes:
