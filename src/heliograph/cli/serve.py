@@ -33,7 +33,6 @@ from heliograph.cli.serving_options import (
 )
 from heliograph.cli.size import parse_size, show_size
 from heliograph.errors import InvalidArgument
-from heliograph.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from heliograph.server.initial import Initial
@@ -200,21 +199,20 @@ def _test_hooks() -> TestHooks:
 
 def _memory_broker(hooks: TestHooks | None, event_retention_ns: int) -> LocalBroker:
     _tell("keeping everything in memory: it is gone when this process ends")
-    return LocalBroker(event_retention_ns=event_retention_ns) if hooks is None else hooks.open_broker()
+    if hooks is not None:
+        return hooks.open_broker(event_retention_ns=event_retention_ns)
+    return LocalBroker(event_retention_ns=event_retention_ns)
 
 
 def _sqlite_broker(options: ServingOptions, hooks: TestHooks | None) -> LocalBroker:
     directory, durability = options.data_dir, options.durability
-    if hooks is None:
-        broker = LocalBroker.open(
-            directory,
-            durability=durability.value,
-            memory_budget_bytes=options.memory_budget_bytes,
-            event_retention_ns=options.event_retention_ns,
-        )
-    else:
-        store = SqliteStore(directory, durability=durability.value)
-        broker = hooks.open_broker(store, memory_budget_bytes=options.memory_budget_bytes)
+    open_broker = LocalBroker.open if hooks is None else hooks.open_broker
+    broker = open_broker(
+        directory,
+        durability=durability.value,
+        memory_budget_bytes=options.memory_budget_bytes,
+        event_retention_ns=options.event_retention_ns,
+    )
     _tell(f"keeping data in {directory}, durability {durability}: {_SURVIVES[durability]}")
     return broker
 
