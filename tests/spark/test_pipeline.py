@@ -24,7 +24,6 @@ from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
 from heliograph.spark.pipeline.maintain import MaintainOptions
 from heliograph.spark.pipeline.refine import RefineOptions, read_quarantine, read_refined
 from heliograph.spark.pipeline.replay import Choice, ReplayOptions
-from heliograph.store.sqlite import SqliteStore
 from tests.spark.fakes import ServerThread
 from tests.spark.test_on_spark import flight_json, flights
 
@@ -107,7 +106,7 @@ class World:
 
 @pytest.fixture
 def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
-    broker = LocalBroker(SqliteStore(tmp_path / "broker"), event_retention_ns=DAY_NS)
+    broker = LocalBroker.open(tmp_path / "broker", event_retention_ns=DAY_NS)
     for topic in (TOPIC, AGAIN):
         broker.create_topic(topic, TopicSettings(message_retention_ns=DAY_NS)).result()
     broker.create_subscription(SUBSCRIPTION, TOPIC).result()

@@ -18,7 +18,6 @@ from heliograph.errors import FailedPrecondition
 from heliograph.spark.door import Address
 from heliograph.spark.pipeline.job import Outcome, Place, runs
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
-from heliograph.store.sqlite import SqliteStore
 from tests.spark.fakes import ServerThread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -48,7 +47,7 @@ class Pipeline:
 
 @pytest.fixture
 def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
-    broker = LocalBroker(SqliteStore(tmp_path / "broker"), event_retention_ns=DAY_NS)
+    broker = LocalBroker.open(tmp_path / "broker", event_retention_ns=DAY_NS)
     broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result()
     broker.create_subscription(SUBSCRIPTION, TOPIC).result()
     with ServerThread(broker) as server:

@@ -163,7 +163,7 @@ def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, 
             tell(f"positions {begin:,} to {end:,}", rows)
             begin = end + 1
     figures: dict[str, int | float | str] = {"events": rows}
-    if rows or not place.table("metrics-by-window").exists():
+    if rows or (table.files(SERIES) and not place.table("metrics-by-window").exists()):
         with in_one_line("Measuring"), replaced(place.table("metrics-by-window")) as target:
             read_metrics(spark, place.directory, window_seconds).coalesce(1).write.parquet(str(target))
     figures |= _summary(place.table("metrics-by-window"))
@@ -282,6 +282,8 @@ def _subscriptions(place: Place) -> list[Subscribed]:
 
 def _summary(directory: Path) -> dict[str, int | float | str]:
     """Of the latest window of each subscription."""
+    if not directory.exists():
+        return {"subscriptions": 0}
     columns = ["subscription", "window_start", "backlog", "oldest_age_seconds"]
     rows = ds.dataset(directory, format="parquet").to_table(columns=columns).to_pylist()
     latest: dict[str, dict[str, Any]] = {}
