@@ -22,6 +22,7 @@ from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.held import Connection, Holders
 from heliograph.server.hosts import Hosts
+from heliograph.server.http import UNREADABLE
 from heliograph.server.routing import Receive, Scope, Send
 from heliograph.server.websocket import Socket, is_welcome
 
@@ -97,7 +98,7 @@ class _Client:
                 if name == o.READ_LOG:
                     return self._read_log(number, _decode_read_log(arguments))
                 answer = self._perform(number, name, arguments)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise InvalidArgument(f"The request cannot be read: {error}") from None
         except HeliographError as error:
             answer = (o.ERROR, o.error_body(error), None)
