@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -231,6 +232,23 @@ def test_a_topic_that_does_not_exist_is_told_before_any_task_runs(
 ) -> None:
     with pytest.raises(TopicNotFound, match="nowhere"):
         Job(monkeypatch, endpoint, topic="projects/p/topics/nowhere").writer(stream=False)
+
+
+def test_rows_are_held_against_the_schema_of_their_topic(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    definition = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    schema, topic = "projects/p/schemas/numbers", "projects/p/topics/numbers"
+    url = f"{endpoint}/v1/projects/p/schemas?schemaId=numbers"
+    httpx.post(url, json={"type": "AVRO", "definition": definition}).raise_for_status()
+    settings = {"schema": schema, "encoding": "JSON"}
+    httpx.put(f"{endpoint}/v1/{topic}", json={"schemaSettings": settings}).raise_for_status()
+    job = Job(monkeypatch, endpoint, topic=topic)
+    with pytest.raises(InvalidArgument, match="n"):
+        job.run_batch(data('{"n": "one"}'))
+    job.run_batch(data('{"n": 1}'))
+    assert payloads(broker, topic) == ['{"n": 1}']
+    assert log(broker, topic)[0].attributes["googclient_schemaencoding"] == "JSON"
 
 
 def test_a_topic_is_not_overwritten(endpoint: str) -> None:

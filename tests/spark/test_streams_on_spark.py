@@ -65,10 +65,10 @@ def test_a_stream_of_a_log_reports_where_it_is_and_what_there_is(
     query = run(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "out"))
     progress = [each for each in query.recentProgress if each["numInputRows"]]
     assert [each["numInputRows"] for each in progress] == [1_000] * 3
-    source = progress[0]["sources"][0]
+    source = progress[1]["sources"][0]
     assert [json.loads(source[name])[TOPIC]["next"] for name in ("startOffset", "endOffset", "latestOffset")] == [
-        1,
         1_001,
+        2_001,
         3_001,
     ]
     found = spark.read.parquet(str(tmp_path / "out")).select("message_id").collect()

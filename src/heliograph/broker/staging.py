@@ -17,7 +17,8 @@ import msgspec
 from heliograph.broker.administration import Administration
 from heliograph.broker.reply import Reply
 from heliograph.broker.staged_part import StagedPart
-from heliograph.engine.message import Draft, Message, split_message_id
+from heliograph.engine.limits import RESERVED_KEY_PREFIX
+from heliograph.engine.message import NO_ATTRIBUTES, Draft, Message, split_message_id
 from heliograph.engine.settings import DAY_NS, TopicSettings
 from heliograph.engine.topic import STAGING_PREFIX
 from heliograph.errors import AlreadyExists, FailedPrecondition, TopicNotFound
@@ -156,4 +157,11 @@ def _next_part(batch: Batch) -> tuple[str, int, int]:
 
 
 def _draft(message: Message) -> Draft:
-    return Draft(message.data, message.attributes, message.ordering_key, message.extras)
+    attributes, of_service = dict(message.attributes), dict[str, str]()
+    for key in message.attributes:
+        if key.startswith(RESERVED_KEY_PREFIX):
+            of_service[key] = attributes.pop(key)
+    own = attributes if of_service else message.attributes
+    return Draft(
+        message.data, own, message.ordering_key, message.extras, service_attributes=of_service or NO_ATTRIBUTES
+    )

@@ -3,7 +3,8 @@ was, how long the messages had waited or been worked on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -34,24 +35,48 @@ def with_details(
         topics, subscriptions: the state before it.
         now_ns: when.
     """
-    match fact:
-        case MessagesPublished():
-            details = Details(now_ns, topics[fact.topic].number)
-        case MessagesLeased():
-            subscription = subscriptions[fact.subscription]
-            details = _details(subscription, fact.sequences, now_ns, _waited_us(subscription, fact.sequences, now_ns))
-        case MessagesAcknowledged() | MessagesReturned():
-            subscription = subscriptions[fact.subscription]
-            details = _details(subscription, fact.sequences, now_ns, _held_us(subscription, fact.sequences, now_ns))
-        case MessagesDeadLettered():
-            subscription = subscriptions[fact.subscription]
-            held_us = _held_us(subscription, fact.sequences, now_ns) if fact.cause is not None else []
-            details = _details(subscription, fact.sequences, now_ns, held_us)
-        case MessagesDropped() | MessagesPurged():
-            details = Details(now_ns, subscriptions[fact.subscription].topic.number)
-        case _:
-            return fact
+    add = _ADD.get(type(fact))
+    if add is not None:
+        return add(fact, subscriptions[fact.subscription], now_ns)  # type: ignore[union-attr]  # each of these has one
+    if type(fact) is MessagesPublished:
+        return msgspec.structs.replace(fact, details=Details(now_ns, fact.topic_number))
+    return fact
+
+
+def _leased(fact: MessagesLeased, subscription: Subscription, now_ns: int) -> Fact:
+    details = _details(subscription, fact.sequences, now_ns, _waited_us(subscription, fact.sequences, now_ns))
+    number, leased_ns, deadline_ns = fact.lease_number, fact.leased_ns, fact.deadline_ns
+    return MessagesLeased(fact.subscription, number, fact.sequences, leased_ns, deadline_ns, fact.consumer, details)
+
+
+def _acknowledged(fact: MessagesAcknowledged, subscription: Subscription, now_ns: int) -> Fact:
+    details = _details(subscription, fact.sequences, now_ns, _held_us(subscription, fact.sequences, now_ns))
+    return MessagesAcknowledged(fact.subscription, fact.sequences, details)
+
+
+def _returned(fact: MessagesReturned, subscription: Subscription, now_ns: int) -> Fact:
+    details = _details(subscription, fact.sequences, now_ns, _held_us(subscription, fact.sequences, now_ns))
     return msgspec.structs.replace(fact, details=details)
+
+
+def _dead_lettered(fact: MessagesDeadLettered, subscription: Subscription, now_ns: int) -> Fact:
+    held_us = _held_us(subscription, fact.sequences, now_ns) if fact.cause is not None else []
+    return msgspec.structs.replace(fact, details=_details(subscription, fact.sequences, now_ns, held_us))
+
+
+def _gone(fact: MessagesDropped | MessagesPurged, subscription: Subscription, now_ns: int) -> Fact:
+    return msgspec.structs.replace(fact, details=Details(now_ns, subscription.topic.number))
+
+
+# by type, since most facts are small and many: a chain of comparisons would cost more than all the rest
+_ADD: dict[type, Callable[[Any, Subscription, int], Fact]] = {
+    MessagesLeased: _leased,
+    MessagesAcknowledged: _acknowledged,
+    MessagesReturned: _returned,
+    MessagesDeadLettered: _dead_lettered,
+    MessagesDropped: _gone,
+    MessagesPurged: _gone,
+}
 
 
 def _details(subscription: Subscription, sequences: Sequence[int], now_ns: int, spans_us: list[int]) -> Details:

@@ -19,7 +19,7 @@ from h2corn import Config, Server
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
-from heliograph.server import claims, events, health, queue_openapi, staging, statistics
+from heliograph.server import claims, events, health, queue_openapi, statistics
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
@@ -34,6 +34,8 @@ from heliograph.server.initial import Initial
 from heliograph.server.listening import listen
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
+from heliograph.server.pubsub.schema_checks import SchemaChecks
+from heliograph.server.pubsub.schema_store import SchemaStore
 from heliograph.server.pubsub.texts import translate
 from heliograph.server.push.routes import push_routes
 from heliograph.server.push.service import Pushing
@@ -46,8 +48,9 @@ from heliograph.server.rest.door import PREFIX as REST_PREFIX
 from heliograph.server.rest.door import RestDoor
 from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
+from heliograph.server.staging import staging_routes
 
-HTTP_DOORS = (health, topic_log, events, claims, staging, statistics)
+HTTP_DOORS = (health, topic_log, events, claims, statistics)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0
@@ -139,6 +142,7 @@ class Application:
             hooks.serves([*methods, *commands.names])
             methods = hooked(methods, hooks)
         bindings = pubsub_bindings()
+        routes += staging_routes(SchemaChecks(broker, SchemaStore(broker), profile).checked)
         routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
         routes.append(queue_openapi.openapi_route(health.heliograph_version()))
         self._rest = RestDoor(bindings, methods, translate)

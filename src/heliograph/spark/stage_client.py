@@ -33,15 +33,18 @@ class StageClient:
 
     def write(self, topic: str, batch: pa.RecordBatch) -> Part:
         """Stage a record batch with columns of `heliograph.wire.arrow.STAGED_SCHEMA`, durably. One that is staged
-        twice, since an answer was lost, is published once: only what is answered belongs to a batch. Raises:
-        InvalidArgument, MessageTooLarge, Unavailable."""
+        twice, since an answer was lost, is published once: only what is answered belongs to a batch.
+
+        Raises:
+            TopicNotFound, MessageTooLarge, Unavailable.
+            InvalidArgument: a message is none that the topic may have, by its schema for instance.
+        """
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
         body = sink.getvalue().to_pybytes()
-        found = persistently(
-            lambda: self._door.post_bytes("/api/v1/staging/write", body, MEDIA_TYPE, {"stage": self._stage})
-        )
+        wanted = {"stage": self._stage, "topic": topic}
+        found = persistently(lambda: self._door.post_bytes("/api/v1/staging/write", body, MEDIA_TYPE, wanted))
         return Part(topic, int(found["first"]), int(found["last"]))
 
     def publish(self, writer: str, batch: int, parts: Sequence[Part], max_messages: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from itertools import accumulate, chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from heliograph.engine.limits import RESERVED_KEY_PREFIX
 from heliograph.engine.message import NO_ATTRIBUTES, SEQUENCES_PER_TOPIC, Draft, Extras, Message
 from heliograph.errors import InvalidArgument
 
@@ -188,7 +189,8 @@ STAGED_SCHEMA = pa.schema(
 
 
 def drafts(batch: pa.RecordBatch) -> list[Draft]:
-    """The messages to publish of a record batch with columns of `STAGED_SCHEMA`.
+    """The messages to publish of a record batch with columns of `STAGED_SCHEMA`. Attributes that only the broker sets,
+    as messages have them that were read from a topic and are published again, are left out.
 
     Raises:
         InvalidArgument: it has other columns, or no data.
@@ -210,7 +212,7 @@ def drafts(batch: pa.RecordBatch) -> list[Draft]:
     return [
         Draft(
             draft.data,
-            dict(pairs) if pairs else NO_ATTRIBUTES,
+            {key: value for key, value in pairs if not key.startswith(RESERVED_KEY_PREFIX)} if pairs else NO_ATTRIBUTES,
             key or "",
             None if priority is None else Extras(priority=priority),
         )
