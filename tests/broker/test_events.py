@@ -10,6 +10,7 @@ import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
+from heliograph.broker.compaction import compact
 from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.message import Draft, Extras
 from heliograph.engine.settings import MILLISECOND_NS, SECOND_NS, Capacity, SubscriptionSettings, TopicSettings
@@ -227,6 +228,19 @@ def test_the_event_log_keeps_within_its_bytes(tmp_path: Path) -> None:
     assert sequences == list(range(sequences[0], 201))
     assert 5 < len(sequences) < 60
     bench.broker.close()
+
+
+@pytest.mark.parametrize("had_one", [True, False])
+def test_a_compaction_keeps_the_event_log_where_there_is_one(tmp_path: Path, had_one: bool) -> None:
+    bench = sqlite_bench(tmp_path, 10**6 if had_one else 0)
+    bench.publish(b"a")
+    checkpoint(bench)
+    bench.broker.close()
+    compact(tmp_path, now_ns=bench.clock.now_ns())
+    store = SqliteStore(tmp_path, events_bytes_max=10**6)
+    facts = [type(fact).__name__ for _, facts in store.read_events(1, 99) for fact in facts]
+    assert facts == (["TopicCreated", "MessagesPublished"] if had_one else [])
+    store.close()
 
 
 def test_a_file_whose_event_log_is_turned_off_loses_it(tmp_path: Path) -> None:

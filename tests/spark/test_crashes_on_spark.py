@@ -108,10 +108,12 @@ class Broker:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker(tmp_path / "broker")
-    broker.create()
-    broker.publish(MESSAGES)
-    yield broker
-    broker.kill()
+    try:
+        broker.create()
+        broker.publish(MESSAGES)
+        yield broker
+    finally:
+        broker.kill()
 
 
 SOURCES = {

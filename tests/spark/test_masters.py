@@ -25,10 +25,12 @@ START_SECONDS_MAX = 120
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker(tmp_path / "broker")
-    broker.create()
-    broker.publish(4_000)
-    yield broker
-    broker.kill()
+    try:
+        broker.create()
+        broker.publish(4_000)
+        yield broker
+    finally:
+        broker.kill()
 
 
 def free_port() -> int:

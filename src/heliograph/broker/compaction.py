@@ -69,7 +69,7 @@ def compact(
 
 
 def _settle(directory: Path, lock: DirectoryLock, now_ns: int, connect: Connect) -> dict[int, Trim]:
-    store = SqliteStore(directory, connect=connect, lock=lock)
+    store = SqliteStore(directory, connect=connect, lock=lock, events_bytes_max=None)
     try:
         housekeeping = Housekeeping(store, MEMORY_BUDGET_BYTES)
         housekeeping.recover(now_ns)

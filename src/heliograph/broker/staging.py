@@ -18,7 +18,7 @@ from heliograph.broker.administration import Administration
 from heliograph.broker.reply import Reply
 from heliograph.broker.staged_part import StagedPart
 from heliograph.engine.limits import RESERVED_KEY_PREFIX
-from heliograph.engine.message import NO_ATTRIBUTES, Draft, Message, split_message_id
+from heliograph.engine.message import Draft, Message, split_message_id
 from heliograph.engine.settings import DAY_NS, TopicSettings
 from heliograph.engine.topic import STAGING_PREFIX
 from heliograph.errors import AlreadyExists, FailedPrecondition, TopicNotFound
@@ -90,10 +90,13 @@ class Staging(Administration):
             if known.number > batch or not known.left:
                 self._finish(known if known.number == batch else Batch(batch, stage, [], 0))
                 return 0, 0
-            published = 0
+            published, noted = 0, Reply[None](None)
             while published < max_messages and known.left:
-                known, count = self._publish_some(writer, known, min(max_messages - published, PUBLISHED_AT_ONCE))
+                known, count, noted = self._publish_some(
+                    writer, known, min(max_messages - published, PUBLISHED_AT_ONCE)
+                )
                 published += count
+            noted.result()  # what was appended before it is durable with it
             if not known.left:
                 self._finish(known)
             return published, known.left
@@ -112,8 +115,8 @@ class Staging(Administration):
     def _finish(self, batch: Batch) -> None:
         self.drop_stage(batch.stage).result()
 
-    def _publish_some(self, writer: str, batch: Batch, count: int) -> tuple[Batch, int]:
-        """Publish the next ones, at most `count` and all to one topic, durably together with the note of it."""
+    def _publish_some(self, writer: str, batch: Batch, count: int) -> tuple[Batch, int, Reply[None]]:
+        """Publish the next ones, at most `count` and all to one topic, together with the note of it."""
         topic, first, last = _next_part(batch)
         last = min(last, first + count - 1)
         drafts = [_draft(message) for messages in self._staged(batch.stage, first, last) for message in messages]
@@ -125,8 +128,7 @@ class Staging(Administration):
             self._engine.publish(topic, drafts, now_ns)
             self._engine.put_document(LEDGER, writer, _encode(after))
 
-        self._change(operation).result()
-        return after, len(drafts)
+        return after, len(drafts), self._change(operation)
 
     def _staged(self, stage: str, first: int, last: int) -> Iterator[list[Message]]:
         try:
@@ -157,11 +159,10 @@ def _next_part(batch: Batch) -> tuple[str, int, int]:
 
 
 def _draft(message: Message) -> Draft:
-    attributes, of_service = dict(message.attributes), dict[str, str]()
-    for key in message.attributes:
-        if key.startswith(RESERVED_KEY_PREFIX):
-            of_service[key] = attributes.pop(key)
-    own = attributes if of_service else message.attributes
-    return Draft(
-        message.data, own, message.ordering_key, message.extras, service_attributes=of_service or NO_ATTRIBUTES
-    )
+    attributes = message.attributes
+    reserved = [key for key in attributes if key.startswith(RESERVED_KEY_PREFIX)] if attributes else None
+    if not reserved:
+        return Draft(message.data, attributes, message.ordering_key, message.extras)
+    of_service = {key: attributes[key] for key in reserved}
+    own = {key: value for key, value in attributes.items() if key not in of_service}
+    return Draft(message.data, own, message.ordering_key, message.extras, service_attributes=of_service)

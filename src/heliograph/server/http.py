@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -18,6 +19,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+T = TypeVar("T")
 
 
 class BodyTooLarge(ResourceExhausted):
@@ -106,6 +109,22 @@ def check_utf8(body: bytes) -> None:
     """
     if not body.isascii():
         body.decode()
+
+
+async def read_json(receive: Receive, decode: Callable[[bytes], T]) -> T:
+    """The request body, decoded.
+
+    Args:
+        decode: that of a msgspec decoder.
+
+    Raises:
+        InvalidArgument: it is not what `decode` takes.
+        BodyTooLarge, ClientGone: see `read_body`.
+    """
+    try:
+        return decode(await read_body(receive))
+    except UNREADABLE as error:
+        raise InvalidArgument(f"The request is not what this path takes: {error}") from None
 
 
 def query(scope: Scope) -> dict[str, str]:

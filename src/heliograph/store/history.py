@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from heliograph.engine.facts import Fact
 from heliograph.errors import Internal
+from heliograph.store.protocol import EVERYTHING
 from heliograph.store.rows import CHECKPOINT_MARK, Damaged, decode_facts, instant_of
 from heliograph.store.sqlite_reader import Readers
 
@@ -38,22 +39,23 @@ class HistoryKeeper:
     `forget_before`.
 
     Args:
-        bytes_max: of rows that are kept, about; 0 = none is.
+        bytes_max: of rows that are kept, about; 0 = none is; None = all, where there are some already.
 
     Attributes:
         forget_before: rows below this position may go; set from any thread.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int | None) -> None:
         self.forget_before = 0
-        self._bytes_max = bytes_max
+        self._bytes_max = EVERYTHING if bytes_max is None else bytes_max
+        self._only_if_any = bytes_max is None
         self._bytes = -1  # of what is there; -1 = not counted yet
 
     def take_over(self, connection: sqlite3.Connection, position: int) -> None:
         """Within a transaction: the journal's rows up to `position` are about to go."""
         if self._bytes < 0:
             self._bytes = connection.execute("SELECT coalesce(sum(length(body)), 0) FROM history").fetchone()[0]
-        if self._bytes_max:
+        if self._bytes_max and not (self._only_if_any and not self._bytes):
             where = f"position <= ? AND instr(substr(body, 1, {_MARK_END}), ?) = 0"
             (added,) = connection.execute(
                 f"SELECT coalesce(sum(length(body)), 0) FROM journal WHERE {where}", (position, CHECKPOINT_MARK)

@@ -53,7 +53,8 @@ class SqliteStore:
         durability: what a commit survives; with "none" a killed process, but a power cut may damage the file.
         connect: `sqlite3.connect`, or what a test puts in its place.
         lock: of the directory, from `directory.take`, when the caller has and keeps it.
-        events_bytes_max: how much of the event log is kept beyond the last checkpoint, about; 0 = nothing.
+        events_bytes_max: how much of the event log is kept beyond the last checkpoint, about; 0 = nothing; None = all,
+            where there is one already.
         retry_seconds: pause after a failed commit, and the longest one that it grows to.
         trim_delay_seconds: how long a trim waits for facts to be written with.
 
@@ -69,7 +70,7 @@ class SqliteStore:
         durability: Durability = "full",
         connect: Connect = sqlite3.connect,
         lock: DirectoryLock | None = None,
-        events_bytes_max: int = 0,
+        events_bytes_max: int | None = 0,
         retry_seconds: tuple[float, float] = RETRY_SECONDS,
         trim_delay_seconds: float = TRIM_DELAY_SECONDS,
     ) -> None:
