@@ -236,7 +236,7 @@ def until_waiting(broker: LocalBroker, queue: str, count: int) -> None:
 
     def members() -> int:
         watches = broker._watches.of([f"queues/{queue}"])
-        feed = watches[0]._callback.__self__ if watches else None  # type: ignore[attr-defined]  # a bound method
+        feed = watches[0]._callback._arrived.__self__ if watches else None  # type: ignore[attr-defined]  # a LoopSignal
         return feed.members if feed is not None else 0
 
     wait_until(lambda: members() == count)
