@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Generator, Iterable, Iterator
-from operator import attrgetter
 
 from heliograph.engine.message import Message
 from heliograph.errors import InvalidArgument
@@ -99,7 +98,7 @@ def resized(batches: Iterable[list[Message]], rows_max: int, bytes_max: int) -> 
 
 
 def _payload_bytes(messages: list[Message]) -> int:
-    return sum(map(len, map(attrgetter("data"), messages)))
+    return sum([len(message.data) for message in messages])
 
 
 def _halved(messages: list[Message], bytes_max: int) -> Iterator[list[Message]]:
