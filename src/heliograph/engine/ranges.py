@@ -95,6 +95,17 @@ def between(runs: Sequence[Run], first: int, stop: int) -> list[Run]:
     return [(max(a, first), min(b, stop)) for a, b in runs if a < stop and b > first]
 
 
+def joined(runs: Iterable[Run], gap_max: int) -> list[Run]:
+    """Growing runs, with the gaps between them filled that are no larger than that."""
+    spans: list[Run] = []
+    for first, stop in runs:
+        if spans and first - spans[-1][1] <= gap_max:
+            spans[-1] = (spans[-1][0], stop)
+        else:
+            spans.append((first, stop))
+    return spans
+
+
 def count_of(runs: Iterable[Run]) -> int:
     """How many sequences there are."""
     return sum([stop - first for first, stop in runs])
