@@ -24,6 +24,7 @@ from heliograph.server import claims, events, health, queue_openapi, statistics
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
+from heliograph.server.courtesy import DEMAND
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
@@ -156,6 +157,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI calls it."""
+        DEMAND.requests += 1
         if scope["type"] == "http":
             if self._grpc.speaks(scope):
                 await self._grpc(scope, receive, send)
