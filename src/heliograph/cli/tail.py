@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from heliograph.cli.door import Door
-from heliograph.cli.failure import ExitCode
+from heliograph.cli.failure import ExitCode, import_extra
 from heliograph.cli.messages import ShownMessage, print_message, print_message_json
 from heliograph.cli.show import AsJson, instant
 from heliograph.cli.target import Target, on_broker
@@ -59,8 +59,7 @@ def _bounds(door: Door, topic: str) -> dict[str, Any]:
 
 
 def _read(door: Door, topic: str, first: int, last: int) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
+    pa = import_extra("pyarrow", extra="server", for_what="tail")
     stream = door.get_bytes("/api/v1/log/read", topic=topic, first=first, last=last, columns=COLUMNS)
     rows: list[dict[str, Any]] = pa.ipc.open_stream(stream).read_all().to_pylist()
     return rows
