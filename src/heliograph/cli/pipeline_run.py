@@ -201,10 +201,7 @@ def _run(
     options, job = jobs.JobOptions(**make_options()), jobs.job_named(name)
     with target as door:
         place = place_of(door, directory, topic or [], token)
-        if name == "replay" and options.replay.choice.to:
-            to = door.name("topics", options.replay.choice.to)
-            choice = msgspec.structs.replace(options.replay.choice, to=to)
-            options = options._replace(replay=options.replay._replace(choice=choice))
+        options = _full_names(options, door)
         place.bounds()  # whatever is wrong with the broker is told before Spark starts
         with _telling(job) as tell:
             tell(f"starting Spark on {master}")
@@ -220,6 +217,21 @@ def _run(
         show_outcome(job.name, outcome, time.monotonic() - started, as_json)
     if not outcome.is_good:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _full_names(options: JobOptions, door: Door) -> JobOptions:
+    """With the names of topics as the broker knows them."""
+    schemas = {_topic(name, door): schema for name, schema in options.refine.schemas.items()}
+    choice = options.replay.choice
+    if choice.to:
+        choice = msgspec.structs.replace(choice, to=_topic(choice.to, door))
+    return options._replace(
+        refine=options.refine._replace(schemas=schemas), replay=options.replay._replace(choice=choice)
+    )
+
+
+def _topic(name: str, door: Door) -> str:
+    return name if name.startswith("queues/") else door.name("topics", name)
 
 
 def _session(master: str, settings: dict[str, str], *, brief: bool) -> Any:
@@ -249,7 +261,7 @@ def place_of(door: Door, directory: Path, topics: list[str], token: str) -> Plac
     from heliograph.spark.door import Address
     from heliograph.spark.pipeline.job import Place
 
-    names = tuple(name if name.startswith("queues/") else door.name("topics", name) for name in topics)
+    names = tuple(_topic(name, door) for name in topics)
     return Place(Address(door.url, token=token), directory.absolute(), names)
 
 
