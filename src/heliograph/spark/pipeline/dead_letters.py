@@ -44,7 +44,7 @@ LETTER = (
 )
 
 GROUPED = f"""
-    SELECT source, topic, subscription, reason, {{fingerprint}} AS fingerprint, count(*) AS count,
+    SELECT source, topic, subscription, reason, fingerprint, count(*) AS count,
         min(at) AS first_seen, max(at) AS last_seen, min_by(error, at) AS sample_error,
         slice(array_sort(collect_set(message_id)), 1, {SAMPLES}) AS sample_ids
     FROM {{letters}} GROUP BY ALL ORDER BY count DESC LIMIT {GROUPS_MAX}
@@ -83,8 +83,8 @@ def dead_letters(spark: SparkSession, place: Place, tell: Tell = silent) -> Outc
         Table(place.table("quarantine")).reading(),
         replaced(place.table("dead-letters")) as target,
     ):
-        query = GROUPED.replace("{fingerprint}", fingerprint_sql("error"))
-        spark.sql(query, letters=letters).coalesce(1).write.parquet(str(target))
+        told = letters.selectExpr("*", f"{fingerprint_sql('error')} AS fingerprint")
+        spark.sql(GROUPED, letters=told).coalesce(1).write.parquet(str(target))
     groups = _groups(place.table("dead-letters"))
     write_whole(place.directory / "dead-letters.md", markdown(groups).encode())
     write_whole(place.directory / "dead-letters.html", page(groups).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -182,15 +183,9 @@ def recorded(directory: Path, job: str, work: Callable[[], Outcome]) -> Outcome:
     return outcome
 
 
-def replaced(directory: Path) -> contextlib.AbstractContextManager[Path]:
-    """A directory that takes the place of `directory` when the block ends well."""
-    return _replaced(directory)
-
-
 @contextlib.contextmanager
-def _replaced(directory: Path) -> Iterator[Path]:
-    import shutil
-
+def replaced(directory: Path) -> Iterator[Path]:
+    """A directory that takes the place of `directory` when the block ends well."""
     fresh, old = directory.with_name(f"_{directory.name}.new"), directory.with_name(f"_{directory.name}.old")
     for heap in (fresh, old):
         shutil.rmtree(heap, ignore_errors=True)

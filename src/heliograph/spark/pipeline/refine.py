@@ -207,7 +207,6 @@ class _Topic:
                 self._spark, self._archive.directory, self._topic, number=number, first=first, last=last
             )
         except FailedPrecondition:  # all of it is past its retention
-            archived = self._spark.createDataFrame([], "sequence BIGINT").where("false")
             self._refined.write(Commit(self._topic, number, first, last, []), lambda target: None, lambda rows: None)
             return 0, 0, 0
         judged = self._judged(archived, number, first).cache()
@@ -229,7 +228,7 @@ class _Topic:
         parsed = self._parsed(messages)
         earlier = self._earlier(messages, number, first)
         return self._spark.sql(
-            JUDGED.replace("{key}", self._key),  # an expression, not a value
+            JUDGED.replace("{key}", self._key.replace("{", "{{").replace("}", "}}")),  # an expression, not a value
             messages=messages,
             parsed=parsed,
             earlier=earlier,
