@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from h2corn import Config, Server
 
+from heliograph import __version__
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
 from heliograph.server import claims, events, health, queue_openapi, statistics
@@ -145,10 +146,10 @@ class Application:
         bindings = pubsub_bindings()
         routes += staging_routes(SchemaChecks(broker, SchemaStore(broker), profile).checked)
         routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
-        routes.append(queue_openapi.openapi_route(health.heliograph_version()))
+        routes.append(queue_openapi.openapi_route(__version__))
         self._rest = RestDoor(bindings, methods, translate)
         routes += self._rest.routes()
-        routes.append(openapi_route(bindings, methods, health.heliograph_version()))
+        routes.append(openapi_route(bindings, methods, __version__))
         self._routes = RouteTable(routes)
         services = {name.split("/")[1] for name in methods}
         methods |= health_methods(services, broker, closing)
