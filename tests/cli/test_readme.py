@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SECONDS_MAX, Start
+from tests.cli.conftest import SECONDS_MAX, Start, environment
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -21,7 +20,7 @@ def test_the_readmes_example_says_what_the_readme_says(serve: Start) -> None:
     server = serve("--store", "memory")
     ran = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{server.port}"},
+        env={**environment(), "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{server.port}"},
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
@@ -32,7 +31,9 @@ def test_the_readmes_example_says_what_the_readme_says(serve: Start) -> None:
 def test_the_readmes_programs_without_a_server_run() -> None:
     programs = re.findall(r"```python\n(.+?)```", README.read_text(), re.DOTALL)
     ran = [
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS_MAX)
+        subprocess.run(
+            [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=SECONDS_MAX
+        )
         for program in programs
     ]
     printed = ["handled {'id': 1, 'item': 'lamp'}\n", "b'hello' {'language': 'en'}\n", "done {'video': 17}\n"]

@@ -161,11 +161,12 @@ def test_wrong_usage_has_its_own_exit_code(heliograph: Run, arguments: tuple[str
     assert heliograph("serve", *arguments).returncode == 2
 
 
-def test_the_test_hooks_are_off_unless_asked_for(serve: Start) -> None:
+def test_the_test_hooks_are_off_unless_asked_for_and_take_nothing_away(serve: Start) -> None:
     assert _status(serve("--store", "memory").port, "/admin/v1/clock") == 404
     for arguments in (("--store", "memory"), ("--data-dir", "data")):
         server = serve(*arguments, "--admin-test-hooks")
         assert _status(server.port, "/admin/v1/clock") == 200
+        assert _status(server.port, "/api/v1/events/bounds") == 200
         _, _, err = server.stop(signal.SIGTERM)
         assert "whoever reaches them can empty this broker" in err
 

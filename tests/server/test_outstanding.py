@@ -20,7 +20,7 @@ def held(*deliveries: Delivery) -> Held:
 
 def test_what_is_settled_is_not_held() -> None:
     counted = held(delivery(1), delivery(2))
-    counted.drop("ack-1")
+    counted.drop(["ack-1"])
     assert (list(counted.deliveries), counted.bytes) == (["ack-2"], 10)
 
 
@@ -33,7 +33,7 @@ def test_ended_leases_are_dropped_when_they_have_ended() -> None:
 
 def test_an_extended_lease_ends_at_its_new_deadline() -> None:
     counted = held(delivery(1, 100))
-    counted.extend("ack-1", 300)
+    counted.extend(["ack-1"], 300)
     assert counted.drop_ended(299) == []
     assert counted.drop_ended(300) == ["ack-1"]
 
@@ -44,7 +44,7 @@ def test_what_was_given_back_and_handed_again_is_known_until_it_is_confirmed() -
     again = Delivery(Message(1, 1, b"x"), "1", "ack-1-again", 2, 100)
     counted.add([again], [10])
     assert list(counted.handed_back) == ["ack-1-again"]
-    counted.extend("ack-1-again", 200)
+    counted.extend(["ack-1-again"], 200)
     assert list(counted.handed_back) == []
 
 
@@ -58,7 +58,7 @@ def test_a_stream_waits_when_much_is_unread_and_goes_on_when_it_is_confirmed() -
     window.add(["1"], [UNREAD_BYTES_MAX])
     assert not window.has_room(1)
     window.wait(True)
-    window.confirm("1")
+    window.confirm(["1"])
     assert window.has_room(1)
     assert woken == ["a"]
 
@@ -69,7 +69,7 @@ def test_the_streams_of_a_connection_share_its_room() -> None:
     one.add(["1"], [UNREAD_BYTES_MAX])
     assert not two.has_room(1)
     two.wait(True)
-    one.confirm("1")
+    one.confirm(["1"])
     assert woken == ["two"]
     assert two.has_room(1)
 

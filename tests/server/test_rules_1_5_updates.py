@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
+from heliograph.broker.broker import LocalBroker
+from heliograph.engine.dead_letter import DeadLetterPolicy
+from heliograph.engine.retry import RetryPolicy
+from heliograph.engine.settings import SubscriptionSettings, TopicSettings
 from tests.server.clients import Failure, Rpc, wait_until
 from tests.server.conftest import Timed
 
@@ -274,3 +279,47 @@ def test_1_5_15_a_waiting_pull_ends_when_its_subscription_is_detached(rpc: Rpc, 
 
 def test_1_5_15_a_missing_subscription_cannot_be_detached(rpc: Rpc, project: str) -> None:
     assert failure(rpc, "DetachSubscription", subscription=f"{project}/subscriptions/missing")[0] is NOT_FOUND
+
+
+# ── what was made elsewhere ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_another_door_has_made_keeps_what_an_update_does_not_name(
+    broker: LocalBroker, rpc: Rpc, topic: str, project: str
+) -> None:
+    settings = SubscriptionSettings(
+        ack_deadline_ns=500_000_000,
+        retry_policy=RetryPolicy(1, 3_600_000_000_000),
+        dead_letter_policy=DeadLetterPolicy(topic, 2),
+        message_retention_ns=1_000_000_000,
+    )
+    name = f"{project}/subscriptions/in-process"
+    broker.create_subscription(name, topic, settings)
+    for label in ("a", "b"):
+        update(rpc, name, "labels", labels={"label": label})
+    rpc("ModifyPushConfig", subscription=name, push_config={})
+    kept = broker.get_subscription(name).settings
+    assert kept.labels == {"label": "b"}
+    assert settings == msgspec.structs.replace(kept, labels={}, resource=b"")
+
+
+def test_what_another_door_has_made_is_held_to_the_rules_where_it_is_changed(
+    broker: LocalBroker, rpc: Rpc, topic: str, project: str
+) -> None:
+    name = f"{project}/subscriptions/in-process"
+    broker.create_subscription(name, topic, SubscriptionSettings(dead_letter_policy=DeadLetterPolicy(topic, 2)))
+    policy = {"dead_letter_topic": topic, "max_delivery_attempts": 3}
+    status, text = refused(rpc, name, "dead_letter_policy", dead_letter_policy=policy)
+    assert (status, "max_delivery_attempts" in text) == (INVALID, True)
+    update(rpc, name, "dead_letter_policy.max_delivery_attempts", dead_letter_policy={"max_delivery_attempts": 6})
+    changed = broker.get_subscription(name).settings.dead_letter_policy
+    assert changed == DeadLetterPolicy(topic, 6, source_attributes=True)
+
+
+def test_a_topic_that_another_door_has_made_keeps_what_an_update_does_not_name(
+    broker: LocalBroker, rpc: Rpc, project: str
+) -> None:
+    name = f"{project}/topics/in-process"
+    broker.create_topic(name, TopicSettings(message_retention_ns=1_000_000_000))
+    update_topic(rpc, name, "labels", labels={"a": "b"})
+    assert broker.get_topic(name).settings.message_retention_ns == 1_000_000_000

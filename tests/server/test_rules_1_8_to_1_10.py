@@ -113,6 +113,21 @@ def test_1_8_3_each_id_that_failed_is_named_and_no_other(rpc: Rpc, topic: str, p
     assert sorted(stale_ids(raised.value)) == sorted([one, two])
 
 
+@pytest.mark.parametrize("seconds", [None, 60, 0])
+def test_1_8_2_an_id_that_is_named_twice_in_one_call_is_one_id_and_no_failure(
+    rpc: Rpc, topic: str, project: str, seconds: int | None
+) -> None:
+    name = f"{project}/subscriptions/exactly-once"
+    rpc.create_subscription(name, topic, enable_exactly_once_delivery=True)
+    rpc.publish(topic, b"x")
+    (received,) = rpc.pull(name)
+    twice = [received.ack_id, received.ack_id]
+    if seconds is None:
+        rpc("Acknowledge", subscription=name, ack_ids=twice)
+    else:
+        rpc("ModifyAckDeadline", subscription=name, ack_ids=twice, ack_deadline_seconds=seconds)
+
+
 def test_1_9_5_an_acknowledgement_says_nothing_about_what_came_before(timed: Timed) -> None:
     name = subscribed(timed.rpc)
     timed.rpc.publish(TOPIC, b"1", b"2")

@@ -348,6 +348,20 @@ def test_1_15_4_only_revisions_within_the_topics_range_count(rpc: Rpc, project: 
         rpc.create_topic(f"{project}/topics/backwards", schema_settings=backwards)
 
 
+def test_1_15_4_the_range_of_a_topic_does_not_widen_when_its_bounds_are_deleted(
+    rpc: Rpc, project: str, schema: Any
+) -> None:
+    last = commit(rpc, schema.name)
+    topic = topic_with(rpc, project, schema.name, first_revision_id=last.revision_id, last_revision_id=last.revision_id)
+    rpc("DeleteSchemaRevision", name=f"{schema.name}@{last.revision_id}")
+    assert rpc("GetSchema", name=schema.name).revision_id == schema.revision_id
+    with refused(StatusCode.INVALID_ARGUMENT, "allows no revision"):
+        rpc.publish(topic, b'{"id": "a"}')  # follows the revision before the range
+    commit(rpc, schema.name)
+    with refused(StatusCode.INVALID_ARGUMENT, "allows no revision"):
+        rpc.publish(topic, b'{"id": "a", "n": 1}')  # follows the one behind it
+
+
 @pytest.mark.parametrize(
     ("settings", "code"),
     [

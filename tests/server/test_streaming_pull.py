@@ -244,6 +244,21 @@ def test_1_8_8_under_exactly_once_the_stream_confirms_each_id(rpc: Rpc, topic: s
         assert list(stream.response().acknowledge_confirmation.invalid_ack_ids) == [received.ack_id]
 
 
+def test_1_8_8_an_id_that_is_named_twice_in_one_request_is_confirmed_once(rpc: Rpc, topic: str, project: str) -> None:
+    name = f"{project}/subscriptions/exactly-once"
+    rpc.create_subscription(name, topic, enable_exactly_once_delivery=True)
+    rpc.publish(topic, b"x")
+    with rpc.stream(name) as stream:
+        (received,) = stream.messages(1)
+        twice = [received.ack_id, received.ack_id]
+        stream.send(modify_deadline_ack_ids=twice, modify_deadline_seconds=[60, 60])
+        confirmation = stream.response().modify_ack_deadline_confirmation
+        assert ([received.ack_id], []) == (list(confirmation.ack_ids), list(confirmation.invalid_ack_ids))
+        stream.send(ack_ids=twice)
+        confirmed = stream.response().acknowledge_confirmation
+        assert ([received.ack_id], []) == (list(confirmed.ack_ids), list(confirmed.invalid_ack_ids))
+
+
 # ── flow control ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -304,6 +319,33 @@ def test_1_7_3_an_extended_lease_makes_no_room_before_its_end(timed: Timed) -> N
         assert_nothing_comes(timed.rpc, stream)
         timed.clock.advance(31)
         assert len(stream.messages(1)) == 1
+
+
+def test_1_7_3_a_deadline_that_comes_too_late_does_not_keep_its_place(timed: Timed) -> None:
+    topic, subscription = names()
+    timed.rpc.create_topic(topic)
+    timed.rpc.create_subscription(subscription, topic)
+    timed.rpc.publish(topic, b"a")
+    with timed.rpc.stream(subscription, max_outstanding_messages=3) as stream:
+        (late,) = stream.messages(1)
+        timed.clock.advance(10)
+        assert datas(stream.messages(1)) == [b"a"]
+        stream.send(modify_deadline_ack_ids=[late.ack_id], modify_deadline_seconds=[600])
+        assert_nothing_comes(timed.rpc, stream)
+        timed.rpc.publish(topic, b"b", b"c")
+        assert datas(stream.messages(2)) == [b"b", b"c"]
+
+
+def test_1_11_6_a_seek_makes_room_since_it_ends_the_leases(timed: Timed) -> None:
+    topic, subscription = names()
+    timed.rpc.create_topic(topic)
+    timed.rpc.create_subscription(subscription, topic)
+    timed.rpc.publish(topic, b"a", b"b", b"c")
+    with timed.rpc.stream(subscription, max_outstanding_messages=2) as stream:
+        assert datas(stream.messages(2)) == [b"a", b"b"]
+        timed.rpc("Seek", subscription=subscription, time={"seconds": 0})
+        assert datas(stream.messages(2)) == [b"a", b"b"]
+        assert_nothing_comes(timed.rpc, stream)
 
 
 def test_1_7_3_bytes_are_bounded_and_one_message_may_overshoot(rpc: Rpc, topic: str, subscription: str) -> None:

@@ -55,6 +55,26 @@ FORWARDING_SECONDS_MAX = 5.0
 T = TypeVar("T")
 
 
+def open_store(
+    data_dir: str | os.PathLike[str] | None = None, *, durability: Durability = "full", event_retention_ns: int = 0
+) -> Store:
+    """The store of a broker, with room for its event log.
+
+    Args:
+        data_dir: None = in memory.
+        durability, event_retention_ns: see `LocalBroker.open`.
+
+    Raises:
+        InvalidArgument, StoreRefused: see `LocalBroker.open`.
+    """
+    if data_dir is None:
+        return MemoryStore(events_max=EVENTS_IN_MEMORY_MAX if event_retention_ns else 0)
+    if durability not in get_args(Durability):
+        raise InvalidArgument(f"durability must be one of {', '.join(get_args(Durability))}, not {durability!r}")
+    events_bytes_max = EVENTS_BYTES_MAX if event_retention_ns else 0
+    return SqliteStore(data_dir, durability=durability, events_bytes_max=events_bytes_max)
+
+
 class LocalBroker(Claims, Staging, Reading):
     """A broker in this process; see `heliograph.broker.protocol.Broker` for its operations.
 
@@ -77,9 +97,7 @@ class LocalBroker(Claims, Staging, Reading):
         event_retention_ns: int = 0,
     ) -> None:
         self._event_retention_ns = event_retention_ns
-        if store is None:
-            store = MemoryStore(events_max=EVENTS_IN_MEMORY_MAX if event_retention_ns else 0)
-        self._store: Store = store
+        self._store: Store = open_store(event_retention_ns=event_retention_ns) if store is None else store
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = threading.RLock()
         self._committing = threading.Lock()  # what is staged; before `_lock`
@@ -130,10 +148,7 @@ class LocalBroker(Claims, Staging, Reading):
             StoreRefused: the directory cannot be used; it is left untouched.
         """
         _check_path(data_dir)
-        if durability not in get_args(Durability):
-            raise InvalidArgument(f"durability must be one of {', '.join(get_args(Durability))}, not {durability!r}")
-        events_bytes_max = EVENTS_BYTES_MAX if event_retention_ns else 0
-        store = SqliteStore(data_dir, durability=durability, events_bytes_max=events_bytes_max)
+        store = open_store(data_dir, durability=durability, event_retention_ns=event_retention_ns)
         return cls(store, clock, memory_budget_bytes=memory_budget_bytes, event_retention_ns=event_retention_ns)
 
     # ── how every operation ends ────────────────────────────────────────────────────────────────────────────────────

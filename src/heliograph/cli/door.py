@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -17,8 +16,6 @@ TIMEOUT_SECONDS = 60.0
 PAGE_SIZE = 1000
 
 Resource = dict[str, Any]
-
-T = TypeVar("T")
 
 
 class Door:
@@ -143,20 +140,6 @@ class Door:
         if not isinstance(told, dict):
             raise Failure(f"{self.url} is not a Heliograph server: it answers {answer.text[:60]!r}", ExitCode.NOT_READY)
         return told
-
-
-def batches(entries: Iterator[T], most: int, size: Callable[[T], int], size_most: int) -> Iterator[list[T]]:
-    """Entries in lists of up to `most` that have up to `size_most` together, as they come; a larger one alone."""
-    gathered: list[T] = []
-    gathered_size = 0
-    for entry in entries:
-        if gathered and (len(gathered) == most or gathered_size + size(entry) > size_most):
-            yield gathered
-            gathered, gathered_size = [], 0
-        gathered.append(entry)
-        gathered_size += size(entry)
-    if gathered:
-        yield gathered
 
 
 def _reason(answer: httpx.Response) -> str:

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from heliograph.cli.door import Door, batches
+from heliograph.cli.door import Door
 from heliograph.cli.duration import parse_seconds
 from heliograph.cli.failure import ExitCode, Failure
+from heliograph.cli.messages import batches, print_text
 from heliograph.cli.show import (
     AsJson,
     age,
@@ -25,8 +26,6 @@ from heliograph.cli.show import (
 )
 from heliograph.cli.target import Target, on_broker
 
-PUBLISH_BATCH_MESSAGES = 500
-PUBLISH_BATCH_BYTES = 4_000_000
 CONSUME_MESSAGES_MAX = 1000
 
 queue_app = typer.Typer(
@@ -144,7 +143,7 @@ def publish(
     drafts = ({"message": line if text else _value(line)} | given for line in lines)
     ids: list[str] = []
     with target as door, counting("publishing") as step:
-        for batch in batches(drafts, PUBLISH_BATCH_MESSAGES, lambda draft: len(str(draft)), PUBLISH_BATCH_BYTES):
+        for batch in batches(drafts, lambda draft: len(str(draft))):
             made = door.command("queue.publish_batch", queue=name, messages=batch)["message_ids"]
             step(len(made))
             ids += made
@@ -288,12 +287,9 @@ def _print_message(message: dict[str, Any], as_json: bool) -> None:
         message.pop("at_prefetch_limit", None)
         print_json_line(message)
         return
-    beside = [message["message_id"], f"priority {message['priority']}"]
-    if message.get("retry_count"):
-        beside.append(f"retry {message['retry_count']}")
-    beside.append(pairs(message["headers"]))
+    retry = f"retry {message['retry_count']}" if message.get("retry_count") else ""
     text = json.dumps(message["message"], ensure_ascii=False)
-    print(f"{text}  [{', '.join(part for part in beside if part)}]", flush=True)
+    print_text(text, message["message_id"], f"priority {message['priority']}", retry, pairs(message["headers"]))
 
 
 def _number(key: str, value: Any) -> str:

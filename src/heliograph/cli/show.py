@@ -11,6 +11,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated.")]
 
 
 class Step(Protocol):

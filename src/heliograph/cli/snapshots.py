@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heliograph.cli.show import AsJson, pairs, parse_pairs, print_fields, print_json, print_table
+from heliograph.cli.show import AsJson, Labels, pairs, parse_pairs, print_fields, print_json, print_table
 from heliograph.cli.target import Target, on_broker
 
 snapshot_app = typer.Typer(
@@ -22,9 +22,7 @@ def create(
     target: Target,
     name: Name,
     subscription: Annotated[str, typer.Option(help="The subscription to take it of.")],
-    label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated.")
-    ] = None,
+    label: Labels = None,
     as_json: AsJson = False,
 ) -> None:
     """Keep in mind what a subscription has not acknowledged; `subscription seek` goes back to it."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heliograph.cli.failure import ExitCode, Failure
+from heliograph.cli.show import AsJson, instant, print_json, print_table
 from heliograph.cli.size import show_size
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ store_app = typer.Typer(
 )
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory, as given to `serve`.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @store_app.command()
@@ -39,7 +38,7 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
     with _progress() as progress:
         report = check_store(directory, progress=progress)
     if as_json:
-        _print_json(report)
+        print_json(report)
         if not report.is_sound:
             raise typer.Exit(ExitCode.FAILED)
         return
@@ -66,7 +65,7 @@ def stats(
     with _progress() as progress:
         found = count(directory, subscriptions=subscriptions, progress=progress)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         _print_stats(found)
 
@@ -86,7 +85,7 @@ def backup(
     with _progress() as progress:
         made = copy(directory, target, progress=progress)
     if as_json:
-        _print_json(made)
+        print_json(made)
     else:
         print(f"{show_size(made.bytes)} in {made.path}: a data directory, to be checked with `store check {target}`")
 
@@ -103,7 +102,7 @@ def compact(directory: Directory, as_json: AsJson = False) -> None:
     with _progress() as progress:
         compacted = make_small(directory, progress=progress)
     if as_json:
-        _print_json(compacted)
+        print_json(compacted)
     else:
         print(f"{compacted.path}: {show_size(compacted.bytes_before)} before, {show_size(compacted.bytes_after)} now")
 
@@ -137,12 +136,6 @@ def _progress() -> Iterator[Progress]:
                 bars.update(shown, completed=done, total=total)
 
         yield advance
-
-
-def _print_json(value: object) -> None:
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def _print_report(report: CheckReport) -> None:
@@ -183,13 +176,13 @@ def _print_stats(found: StoreStats) -> None:
     print(f"journal   {checkpoint}, and {rows:,} rows with {show_size(since)} since")
     if found.topics:
         print()
-        _print_table(
+        print_table(
             ("topic", "messages", "held before", "size", "first", "last", "oldest published"),
             [_topic_row(t) for t in found.topics],
         )
     if found.subscriptions:
         print()
-        _print_table(
+        print_table(
             ("subscription", "waiting", "delayed", "outstanding", "dead letters", "topic"),
             [
                 (s.name, f"{s.waiting:,}", f"{s.delayed:,}", f"{s.outstanding:,}", f"{s.dead_letters:,}", s.topic)
@@ -205,17 +198,4 @@ def _topic_row(topic: TopicStats) -> tuple[str, ...]:
     counted = (name, f"{topic.messages:,}", f"{topic.held_before:,}", show_size(topic.bytes))
     if not topic.messages:
         return (*counted, "-", "-", "-")
-    return (*counted, str(topic.first_sequence), str(topic.last_sequence), _instant(topic.oldest_publish_time_ns))
-
-
-def _instant(instant_ns: int) -> str:
-    return datetime.fromtimestamp(instant_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _print_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Columns of plain text: numbers to the right, the first and the last to the left."""
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    for row in (heads, *rows):
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        cells[0], cells[-1] = row[0].ljust(widths[0]), row[-1]
-        print("  ".join(cells).rstrip())
+    return (*counted, str(topic.first_sequence), str(topic.last_sequence), instant(topic.oldest_publish_time_ns))

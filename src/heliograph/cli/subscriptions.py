@@ -11,7 +11,8 @@ import typer
 from heliograph.cli.door import Door
 from heliograph.cli.duration import parse_instant, parse_seconds, proto_duration
 from heliograph.cli.failure import ExitCode
-from heliograph.cli.show import AsJson, pairs, parse_pairs, print_fields, print_json, print_json_line, print_table
+from heliograph.cli.messages import ShownMessage, print_message, print_message_json
+from heliograph.cli.show import AsJson, Labels, pairs, parse_pairs, print_fields, print_json, print_table
 from heliograph.cli.target import Target, on_broker
 
 PULL_MESSAGES_MAX = 1000
@@ -51,9 +52,7 @@ def create(
     ] = None,
     retain_acked: Annotated[bool, typer.Option("--retain-acked", help="Keep acknowledged ones, too.")] = False,
     push_endpoint: Annotated[str, typer.Option(metavar="URL", help="Push to this address.")] = "",
-    label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated.")
-    ] = None,
+    label: Labels = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a subscription. It receives what is published from now on.
@@ -239,24 +238,18 @@ def _pull(door: Door, full: str, limit: int, *, waits: bool) -> list[dict[str, A
 
 def _print_received(received: dict[str, Any], as_json: bool) -> None:
     message = received["message"]
-    data = base64.b64decode(message.get("data", ""))
+    shown = ShownMessage(
+        message["messageId"],
+        message["publishTime"],
+        base64.b64decode(message.get("data", "")),
+        message.get("attributes", {}),
+        message.get("orderingKey", ""),
+    )
     if as_json:
-        told: dict[str, Any] = {"message_id": message["messageId"], "publish_time": message["publishTime"]}
-        try:
-            told["data"] = data.decode()
-        except UnicodeDecodeError:
-            told["data_base64"] = message["data"]
-        told["attributes"] = message.get("attributes", {})
-        told["ordering_key"] = message.get("orderingKey", "")
-        if "deliveryAttempt" in received:
-            told["delivery_attempt"] = received["deliveryAttempt"]
-        print_json_line(told | {"ack_id": received["ackId"]})
-        return
-    beside = [message["messageId"], message["publishTime"]]
-    if "orderingKey" in message:
-        beside.append(f"key {message['orderingKey']}")
-    beside.append(pairs(message.get("attributes", {})))
-    print(f"{data.decode(errors='backslashreplace')}  [{', '.join(part for part in beside if part)}]", flush=True)
+        attempt = {"delivery_attempt": received["deliveryAttempt"]} if "deliveryAttempt" in received else {}
+        print_message_json(shown, **attempt, ack_id=received["ackId"])
+    else:
+        print_message(shown, shown.message_id, shown.publish_time)
 
 
 def _kind(subscription: dict[str, Any]) -> str:

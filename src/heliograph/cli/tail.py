@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from heliograph.cli.door import Door
 from heliograph.cli.failure import ExitCode
-from heliograph.cli.show import AsJson, instant, pairs, print_json_line
+from heliograph.cli.messages import ShownMessage, print_message, print_message_json
+from heliograph.cli.show import AsJson, instant
 from heliograph.cli.target import Target, on_broker
 
 POLL_SECONDS = 0.25
@@ -65,18 +67,10 @@ def _read(door: Door, topic: str, first: int, last: int) -> list[dict[str, Any]]
 
 
 def _print(row: dict[str, Any], as_json: bool) -> None:
-    data: bytes = row["data"]
+    published: datetime = row["publish_time"]
     attributes = dict(row["attributes"] or {})
+    shown = ShownMessage(row["message_id"], published.isoformat(), row["data"], attributes, row["ordering_key"] or "")
     if as_json:
-        told = {"message_id": row["message_id"], "publish_time": row["publish_time"].isoformat()}
-        try:
-            told["data"] = data.decode()
-        except UnicodeDecodeError:
-            import base64
-
-            told["data_base64"] = base64.b64encode(data).decode()
-        print_json_line(told | {"attributes": attributes, "ordering_key": row["ordering_key"] or ""})
-        return
-    published = instant(int(row["publish_time"].timestamp()) * 1_000_000_000)
-    beside = [published, f"key {row['ordering_key']}" if row["ordering_key"] else "", pairs(attributes)]
-    print(f"{data.decode(errors='backslashreplace')}  [{', '.join(part for part in beside if part)}]", flush=True)
+        print_message_json(shown)
+    else:
+        print_message(shown, instant(int(published.timestamp()) * 1_000_000_000))

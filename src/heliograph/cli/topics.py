@@ -8,18 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
-from heliograph.cli.door import Door, batches
+from heliograph.cli.door import Door
 from heliograph.cli.duration import parse_seconds, proto_duration
-from heliograph.cli.show import AsJson, counting, input_lines, pairs, parse_pairs, print_fields, print_json, print_table
+from heliograph.cli.messages import batches
+from heliograph.cli.show import (
+    AsJson,
+    Labels,
+    counting,
+    input_lines,
+    pairs,
+    parse_pairs,
+    print_fields,
+    print_json,
+    print_table,
+)
 from heliograph.cli.target import Target, on_broker
-
-PUBLISH_BATCH_MESSAGES = 500
-PUBLISH_BATCH_BYTES = 4_000_000
 
 topic_app = typer.Typer(help="Topics: create, list, describe, update, delete, publish.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Its id, or its full name projects/P/topics/T.")]
-Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated.")]
 Retention = Annotated[
     float | None,
     typer.Option(
@@ -170,7 +177,7 @@ def publish(
         messages = (_message(text, attributes, ordering_key) for text in texts)
         ids: list[str] = []
         with counting("publishing") as step:
-            for batch in batches(messages, PUBLISH_BATCH_MESSAGES, _size, PUBLISH_BATCH_BYTES):
+            for batch in batches(messages, _size):
                 made = _publish(door, full, batch)
                 step(len(made))
                 ids += made

@@ -4,31 +4,31 @@ All streams and waiting pulls of one subscription share one `Feed`, and the feed
 streams wait, a message wakes one of them. Turns go round: whoever received messages goes to the end of the row. Nobody
 polls; an idle stream costs nothing.
 
-Only the event loop's thread touches a feed, save `Feed._signal`, which the broker calls from wherever it is.
+Only the event loop's thread touches a feed: the broker's watch calls a `LoopSignal`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.errors import SubscriptionNotFound
+from heliograph.server.loop_signal import LoopSignal
 
 
 class Holder(Protocol):
     """A stream, as far as the feed knows it: told what becomes of the deliveries that it holds."""
 
-    def settled(self, ack_id: str) -> None:
-        """The delivery was acknowledged."""
+    def settled(self, ack_ids: Sequence[str]) -> None:
+        """The deliveries were acknowledged."""
 
     def returned(self, ack_id: str) -> None:
         """The delivery was given back (nacked)."""
 
-    def extended(self, ack_id: str, deadline_ns: int) -> None:
-        """The delivery's lease now ends at `deadline_ns`."""
+    def extended(self, ack_ids: Sequence[str], deadline_ns: int) -> None:
+        """The deliveries' leases now end at `deadline_ns`."""
 
 
 class Feed:
@@ -53,28 +53,16 @@ class Feed:
         self._on_lost = on_lost
         self._may_have = True
         self._signals = 0
-        self._signalled = False
         self._waiting: dict[Callable[[], None], None] = {}  # wake-up calls, the next turn first
         self._aside: dict[Callable[[], None], int] = {}
         self._streams: set[Callable[[], None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._watch = broker.watch(info.name, self._signal)
+        self._watch = broker.watch(info.name, LoopSignal(self._arrived))
 
     # ── from the broker ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _signal(self) -> None:
-        """The broker's call: there may be messages, or the subscription is gone. Many signals are one event."""
-        if self._signalled:
-            return
-        self._signalled = True
-        if threading.get_ident() == self._thread:
-            self._loop.call_soon(self._arrived)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._arrived)
-
     def _arrived(self) -> None:
-        self._signalled = False
+        """There may be messages, or the subscription is gone or changed."""
         try:
             info = self._broker.get_subscription(self.info.name)
         except SubscriptionNotFound:
@@ -190,12 +178,9 @@ class Feed:
 
     def settled(self, ack_ids: Iterable[str]) -> None:
         """These were acknowledged, or are stale: they weigh on no stream any more."""
-        holders = self.holders
-        if holders:
-            for ack_id in ack_ids:
-                holder = holders.pop(ack_id, None)
-                if holder is not None:
-                    holder.settled(ack_id)
+        if self.holders:
+            for holder, own in self._by_holder(ack_ids, self.holders.pop):
+                holder.settled(own)
 
     def returned(self, ack_ids: Iterable[str]) -> None:
         """These were nacked."""
@@ -206,12 +191,24 @@ class Feed:
 
     def extended(self, ack_ids: Iterable[str], deadline_ns: int) -> None:
         """The leases of these now end at `deadline_ns`."""
-        holders = self.holders
-        if holders:
-            for ack_id in ack_ids:
-                holder = holders.get(ack_id)
-                if holder is not None:
-                    holder.extended(ack_id, deadline_ns)
+        if self.holders:
+            for holder, own in self._by_holder(ack_ids, self.holders.get):
+                holder.extended(own, deadline_ns)
+
+    @staticmethod
+    def _by_holder(
+        ack_ids: Iterable[str], find: Callable[[str, None], Holder | None]
+    ) -> Iterable[tuple[Holder, list[str]]]:
+        """Those that a stream holds, in batches: a client confirms hundreds at once."""
+        groups: dict[Holder, list[str]] = {}
+        for ack_id in ack_ids:
+            holder = find(ack_id, None)
+            if holder is not None:
+                if holder in groups:
+                    groups[holder].append(ack_id)
+                else:
+                    groups[holder] = [ack_id]
+        return groups.items()
 
     def close(self) -> None:
         """Nobody is left."""

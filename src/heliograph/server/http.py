@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -15,6 +16,8 @@ BODY_BYTES_MAX = 20 * 1024 * 1024
 
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+T = TypeVar("T")
 
 
 class BodyTooLarge(ResourceExhausted):
@@ -93,6 +96,22 @@ async def read_body(receive: Receive, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     if event["type"] == "http.disconnect":
         raise ClientGone
     raise BodyTooLarge(f"The request body is larger than {bytes_max} bytes")
+
+
+async def read_json(receive: Receive, decode: Callable[[bytes], T]) -> T:
+    """The request body, decoded.
+
+    Args:
+        decode: that of a msgspec decoder.
+
+    Raises:
+        InvalidArgument: it is not what `decode` takes.
+        BodyTooLarge, ClientGone: see `read_body`.
+    """
+    try:
+        return decode(await read_body(receive))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"The request is not what this path takes: {error}") from None
 
 
 def query(scope: Scope) -> dict[str, str]:

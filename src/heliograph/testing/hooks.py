@@ -4,16 +4,17 @@ admin routes and `Server` use it."""
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from heliograph.broker.broker import QUEUE_PREFIX, LocalBroker
+from heliograph.broker.broker import QUEUE_PREFIX, LocalBroker, open_store
+from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
 from heliograph.errors import NotFound
 from heliograph.server import log
 from heliograph.server.pubsub import policies, schema_store
 from heliograph.server.routing import Route
-from heliograph.store.memory import MemoryStore
-from heliograph.store.protocol import Store
+from heliograph.store.protocol import Durability
 from heliograph.testing import admin
 from heliograph.testing.clock import MovableClock, SteppingClock
 from heliograph.testing.faults import Faults
@@ -40,18 +41,30 @@ class TestHooks:
         self._serves_admin = serves_admin
         self._broker: LocalBroker | None = None
 
-    def open_broker(self, store: Store | None = None, *, memory_budget_bytes: int | None = None) -> LocalBroker:
+    def open_broker(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        durability: Durability = "full",
+        memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
+        event_retention_ns: int = 0,
+    ) -> LocalBroker:
         """A broker that these hooks see into.
 
         Args:
-            store: where it keeps things; None = memory.
-            memory_budget_bytes: see `LocalBroker`.
+            data_dir: where it keeps things; None = in memory.
+            durability, memory_budget_bytes, event_retention_ns: see `LocalBroker.open`.
 
         Raises:
-            StoreRefused: see `LocalBroker`.
+            StoreRefused: see `LocalBroker.open`.
         """
-        inner = MemoryStore() if store is None else store
-        self._broker = LocalBroker(recording(inner, self._ledger), self.clock, memory_budget_bytes=memory_budget_bytes)
+        store = open_store(data_dir, durability=durability, event_retention_ns=event_retention_ns)
+        self._broker = LocalBroker(
+            recording(store, self._ledger),
+            self.clock,
+            memory_budget_bytes=None if data_dir is None else memory_budget_bytes,
+            event_retention_ns=event_retention_ns,
+        )
         return self._broker
 
     @property
@@ -116,10 +129,4 @@ class TestHooks:
             for name, _ in broker.list_documents(collection):
                 with contextlib.suppress(NotFound):
                     broker.delete_document(collection, name).result()
-        for snapshot in broker.list_snapshots():
-            with contextlib.suppress(NotFound):
-                broker.delete_snapshot(snapshot.name).result()
-        for collection in (schema_store.COLLECTION, policies.COLLECTION):
-            for name, _ in broker.list_documents(collection):
-                broker.delete_document(collection, name).result()
         self._ledger.clear()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
 from heliograph.broker.broker import LocalBroker
-from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
-from heliograph.errors import Internal
-from heliograph.server.app import ServeOptions, Serving, serve
-from heliograph.store.sqlite import SqliteStore
+from heliograph.server.app import ServeOptions
+from heliograph.server.server_thread import ServerThread
 from heliograph.testing.clock import MovableClock
 from heliograph.testing.hooks import TestHooks
 from heliograph.testing.ledger import PublishedMessage
@@ -49,13 +45,8 @@ class Server:
     ) -> None:
         self._data_dir = data_dir
         self._hooks = TestHooks(clock, serves_admin=admin)
-        self._options = ServeOptions(
-            host=host, port=port, announce=False, handle_signals=False, grace_seconds=1.0, lenient=lenient
-        )
-        self._thread: threading.Thread | None = None
-        self._started = threading.Event()
-        self._serving: Serving | None = None
-        self._failure: BaseException | None = None
+        options = ServeOptions(host=host, port=port, grace_seconds=1.0, lenient=lenient)
+        self._thread = ServerThread(self._open, options, self._hooks)
 
     # ── up and down ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -67,15 +58,7 @@ class Server:
             StoreRefused: the data directory cannot be used; it is left untouched.
             RuntimeError: it was started before.
         """
-        if self._thread is not None:
-            raise RuntimeError("a server starts once")
-        self._thread = threading.Thread(target=self._run, name="heliograph-server", daemon=True)
-        self._thread.start()
-        if not self._started.wait(SECONDS_MAX):
-            raise Internal(f"The server did not start within {SECONDS_MAX:.0f} s")
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
+        self._thread.start(SECONDS_MAX)
         return self
 
     def stop(self) -> None:
@@ -84,15 +67,7 @@ class Server:
         Raises:
             Internal: it did not end in time.
         """
-        if self._thread is None or self._serving is None:
-            return
-        self._serving.stop()
-        self._thread.join(SECONDS_MAX)
-        if self._thread.is_alive():
-            raise Internal(f"The server did not stop within {SECONDS_MAX:.0f} s")
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        self._thread.stop(SECONDS_MAX)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -102,34 +77,20 @@ class Server:
     ) -> None:
         self.stop()
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(serve(self._open, self._options, on_started=self._on_started, hooks=self._hooks))
-        except BaseException as failure:
-            self._failure = failure
-        finally:
-            self._started.set()
-
     def _open(self) -> LocalBroker:
-        if self._data_dir is None:
-            return self._hooks.open_broker()
-        return self._hooks.open_broker(SqliteStore(self._data_dir), memory_budget_bytes=MEMORY_BUDGET_BYTES)
-
-    def _on_started(self, serving: Serving) -> None:
-        self._serving = serving
-        self._started.set()
+        return self._hooks.open_broker(self._data_dir)
 
     # ── where it is ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def host(self) -> str:
         """The address that it listens on."""
-        return self._up().host
+        return self._thread.serving.host
 
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return self._up().port
+        return self._thread.serving.port
 
     @property
     def endpoint(self) -> str:
@@ -145,8 +106,7 @@ class Server:
     @property
     def broker(self) -> LocalBroker:
         """The broker behind the doors, in this process."""
-        self._up()
-        return self._hooks.broker
+        return self._live_hooks().broker
 
     def environment(self) -> dict[str, str]:
         """The variables under which official clients, of this process or another, use this server."""
@@ -167,10 +127,14 @@ class Server:
                 else:
                     os.environ[name] = value
 
-    def _up(self) -> Serving:
-        if self._serving is None:
-            raise RuntimeError("the server is not up: use it in its `with` block, or call start()")
-        return self._serving
+    def _live_hooks(self) -> TestHooks:
+        """The hooks of a server that is up.
+
+        Raises:
+            RuntimeError: it is not.
+        """
+        _ = self._thread.serving
+        return self._hooks
 
     # ── what a test does ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,8 +144,7 @@ class Server:
         Raises:
             ValueError: negative.
         """
-        self._up()
-        self._hooks.advance(seconds)
+        self._live_hooks().advance(seconds)
 
     def fail(self, method: str, code: Any, *, times: int | None = 1, message: str = "") -> None:
         """Let the next `times` calls of a method fail before they do anything, whatever door they come through. Mind
@@ -197,8 +160,7 @@ class Server:
         Raises:
             InvalidArgument: no such method or code, or `times` below 1.
         """
-        self._up()
-        self._hooks.fail(method, code, times=times, message=message)
+        self._live_hooks().fail(method, code, times=times, message=message)
 
     def clear_failures(self) -> None:
         """Nothing fails on order any more."""
@@ -215,5 +177,4 @@ class Server:
     def clear(self) -> None:
         """Everything goes: topics, subscriptions, snapshots, schemas, policies, queues, orders to fail, the list of
         published messages. The clock stays where it is."""
-        self._up()
-        self._hooks.clear()
+        self._live_hooks().clear()

@@ -51,7 +51,7 @@ def pubsub_methods(
         subscription_changed: told the name of each subscription that was created or updated.
     """
     encoder = DeliveryEncoder()
-    snapshots = Snapshots(broker, profile)
+    snapshots = Snapshots(broker, feeds, profile)
     schemas = SchemaStore(broker)
     checks = SchemaChecks(broker, schemas, profile)
     services: dict[str, dict[str, Method]] = {

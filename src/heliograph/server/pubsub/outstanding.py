@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from heliograph.engine.message import Delivery
 from heliograph.server.grpc.connection import Connection
@@ -48,28 +48,31 @@ class Held:
         self.earliest_ns = earliest_ns
         self.bytes += sum(sizes)
 
-    def drop(self, ack_id: str) -> str:
-        """It is settled, or ended. Returns the message id."""
-        size, _, message_id = self.deliveries.pop(ack_id)
-        self.bytes -= size
-        if self.handed_back:
-            self.handed_back.pop(ack_id, None)
-        return message_id
+    def drop(self, ack_ids: Iterable[str]) -> None:
+        """They are settled, or ended."""
+        held, handed_back, freed = self.deliveries, self.handed_back, 0
+        for ack_id in ack_ids:
+            freed += held.pop(ack_id)[0]
+            if handed_back:
+                handed_back.pop(ack_id, None)
+        self.bytes -= freed
 
     def give_back(self, ack_id: str) -> None:
         """It was nacked."""
-        self._given_back[self.drop(ack_id)] = None
+        self._given_back[self.deliveries[ack_id][2]] = None
+        self.drop([ack_id])
         if len(self._given_back) > self.GIVEN_BACK_MAX:
             del self._given_back[next(iter(self._given_back))]
 
-    def extend(self, ack_id: str, deadline_ns: int) -> None:
-        """Its lease now ends at `deadline_ns`."""
-        size, _, message_id = self.deliveries[ack_id]
-        self.deliveries[ack_id] = (size, deadline_ns, message_id)
-        if deadline_ns < self.earliest_ns:
-            self.earliest_ns = deadline_ns
-        if self.handed_back:
-            self.handed_back.pop(ack_id, None)
+    def extend(self, ack_ids: Iterable[str], deadline_ns: int) -> None:
+        """Their leases now end at `deadline_ns`."""
+        held, handed_back = self.deliveries, self.handed_back
+        for ack_id in ack_ids:
+            size, _, message_id = held[ack_id]
+            held[ack_id] = (size, deadline_ns, message_id)
+            if handed_back:
+                handed_back.pop(ack_id, None)
+        self.earliest_ns = min(self.earliest_ns, deadline_ns)
 
     def drop_ended(self, now_ns: int) -> list[str]:
         """Those whose lease has ended are not held any more. Returns their ack ids."""
@@ -77,8 +80,7 @@ class Held:
         if now_ns < self.earliest_ns:
             return []
         ended = [ack_id for ack_id, (_, deadline_ns, _) in self.deliveries.items() if deadline_ns <= now_ns]
-        for ack_id in ended:
-            self.drop(ack_id)
+        self.drop(ended)
         self.earliest_ns = min((deadline_ns for _, deadline_ns, _ in self.deliveries.values()), default=NEVER_NS)
         self.look_at = max(self.LOOK_AT_MIN, 2 * len(self.deliveries))
         return ended
@@ -128,9 +130,14 @@ class Unread:
             self._bytes += size
             self._connection.unread += size
 
-    def confirm(self, ack_id: str) -> None:
-        """The client has said something about a delivery."""
-        size = self._sizes.pop(ack_id, 0)
+    def confirm(self, ack_ids: Iterable[str]) -> None:
+        """The client has said something about deliveries."""
+        sizes = self._sizes
+        if not sizes:
+            return
+        size = 0
+        for ack_id in ack_ids:
+            size += sizes.pop(ack_id, 0)
         if size:
             self._bytes -= size
             self._strikes = 0

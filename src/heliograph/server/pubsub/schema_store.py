@@ -29,7 +29,8 @@ class Revision(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
         definition: the text; "" = it was given compiled.
         root_message, compiled_bytes: as given; "" and b"" = it was given as text.
         readable: what `read_schema` takes instead of the text; b"" = the text itself.
-        deleted: only its place in the row is left, for topics that name it as the first or last of a range.
+        deleted: only its place in the row is left, for topics that name it as the first or last of a range; their range
+            must not become wider.
     """
 
     revision_id: str
@@ -46,7 +47,7 @@ class StoredSchema(msgspec.Struct, frozen=True, array_like=True):
 
     Args:
         schema_type: the name of its language, as in Pub/Sub.
-        revisions: oldest first; at least one is not deleted, and the last one never is.
+        revisions: oldest first; at least one is not deleted.
     """
 
     schema_type: str
@@ -55,7 +56,7 @@ class StoredSchema(msgspec.Struct, frozen=True, array_like=True):
     @property
     def latest(self) -> Revision:
         """The newest revision."""
-        return self.revisions[-1]
+        return next(one for one in reversed(self.revisions) if not one.deleted)
 
     @property
     def live(self) -> tuple[Revision, ...]:
@@ -81,10 +82,7 @@ class StoredSchema(msgspec.Struct, frozen=True, array_like=True):
         if len(self.live) == 1:
             raise FailedPrecondition("The only revision of a schema cannot be deleted; delete the schema instead.")
         gone = Revision(revision.revision_id, revision.created_ns, deleted=True)
-        revisions = [gone if one is revision else one for one in self.revisions]
-        while revisions[-1].deleted:
-            revisions.pop()
-        return StoredSchema(self.schema_type, tuple(revisions))
+        return StoredSchema(self.schema_type, tuple([gone if one is revision else one for one in self.revisions]))
 
     def between(self, first_id: str, last_id: str) -> Sequence[Revision]:
         """The revisions from `first_id` to `last_id`, newest first (1.15.4); "" = from the oldest, to the newest. An id
@@ -163,7 +161,7 @@ class SchemaStore:
     def created_ns(self, stored: StoredSchema | None) -> int:
         """When a revision that is made now was made: later than any before."""
         now_ns = self._broker.now_ns()
-        return now_ns if stored is None else max(now_ns, stored.latest.created_ns + 1)
+        return now_ns if stored is None else max(now_ns, stored.revisions[-1].created_ns + 1)
 
     def understood(self, name: str, stored: StoredSchema, revision: Revision) -> Schema:
         """What a revision means; each is read once."""

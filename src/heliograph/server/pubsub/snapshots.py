@@ -8,6 +8,7 @@ from heliograph.broker.protocol import Broker, SnapshotInfo
 from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import AlreadyExists, InvalidArgument
 from heliograph.server.call import Call
+from heliograph.server.feed import Feeds
 from heliograph.server.pubsub import masks, names, policies, proto
 from heliograph.server.pubsub.durations import SECOND_NS
 from heliograph.server.pubsub.limits import check_labels
@@ -26,11 +27,13 @@ class Snapshots:
 
     Args:
         broker: who does it.
+        feeds: who waits on which subscription.
         profile: how strictly.
     """
 
-    def __init__(self, broker: Broker, profile: Profile = STRICT) -> None:
+    def __init__(self, broker: Broker, feeds: Feeds, profile: Profile = STRICT) -> None:
         self._broker = broker
+        self._feeds = feeds
         self._profile = profile
         all_of = in_project(lambda: [info.name for info in broker.list_snapshots()], "snapshots")
         self._of_project = Quota("snapshots", profile.snapshots_max, all_of)
@@ -99,11 +102,17 @@ class Snapshots:
             raise InvalidArgument(
                 "No target was specified in the SeekRequest. Must specify either a time or a snapshot"
             )
+        name: str = request.subscription
+        feed = self._feeds.get(name)
+        void = list(feed.holders) if feed is not None else []
         if target == "time":
-            await self._broker.seek_to_time(request.subscription, _instant_ns(request.time))
+            sought = self._broker.seek_to_time(name, _instant_ns(request.time))
         else:
             self._profile.check_name(request.snapshot, "snapshots")
-            await self._broker.seek_to_snapshot(request.subscription, request.snapshot)
+            sought = self._broker.seek_to_snapshot(name, request.snapshot)
+        if feed is not None:
+            feed.settled(void)  # they weigh on no stream any more
+        await sought
         return b""
 
 

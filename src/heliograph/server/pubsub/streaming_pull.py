@@ -25,7 +25,7 @@ from heliograph.server.pubsub.limits import (
 )
 from heliograph.server.pubsub.outstanding import UNREAD_BYTES_MAX, Held, Unread
 from heliograph.server.pubsub.profile import STRICT, Profile
-from heliograph.server.pubsub.subscriber import settle_deadline
+from heliograph.server.pubsub.subscriber import distinct, settle_deadline
 from heliograph.server.taking import give_back, leased
 from heliograph.wire.pubsub import DeliveryEncoder
 
@@ -188,9 +188,10 @@ class _Stream:
         held = self._held
         if not self._is_full() and len(held.deliveries) < held.look_at:
             return True
-        for ack_id in held.drop_ended(self._broker.now_ns()):
+        ended = held.drop_ended(self._broker.now_ns())
+        for ack_id in ended:
             self._feed.holders.pop(ack_id, None)
-            self._unread.confirm(ack_id)
+        self._unread.confirm(ended)
         return not self._is_full()
 
     def _is_full(self) -> bool:
@@ -316,7 +317,7 @@ class _Stream:
         groups = _deadline_groups(request)
         confirms = self._feed.info.settings.enable_exactly_once_delivery
         if request.ack_ids:
-            ack_ids = list(request.ack_ids)
+            ack_ids = distinct(request.ack_ids)
             stale = await self._broker.acknowledge(self._subscription, ack_ids)
             self._feed.settled(ack_ids)
             if confirms:
@@ -339,25 +340,25 @@ class _Stream:
 
     # ── what becomes of its deliveries (`feed.Holder`) ──────────────────────────────────────────────────────────────
 
-    def settled(self, ack_id: str) -> None:
+    def settled(self, ack_ids: Sequence[str]) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
-        self._held.drop(ack_id)
+        self._unread.confirm(ack_ids)
+        self._held.drop(ack_ids)
         if self._blocked:
             self.wake()
 
     def returned(self, ack_id: str) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
+        self._unread.confirm([ack_id])
         self._held.give_back(ack_id)
         self._feed.to_end_of_row(self.wake)
         if self._blocked:
             self.wake()
 
-    def extended(self, ack_id: str, deadline_ns: int) -> None:
+    def extended(self, ack_ids: Sequence[str], deadline_ns: int) -> None:
         """See `feed.Holder`."""
-        self._unread.confirm(ack_id)
-        self._held.extend(ack_id, deadline_ns)
+        self._unread.confirm(ack_ids)
+        self._held.extend(ack_ids, deadline_ns)
 
 
 def _deadline_groups(request: Any) -> dict[int, list[str]]:
@@ -365,12 +366,12 @@ def _deadline_groups(request: Any) -> dict[int, list[str]]:
     seconds, ack_ids = request.modify_deadline_seconds, request.modify_deadline_ack_ids
     if len(seconds) != len(ack_ids):
         raise InvalidArgument("modify_deadline_seconds and modify_deadline_ack_ids must have the same length.")
-    groups: dict[int, list[str]] = {}
+    groups: dict[int, dict[str, None]] = {}
     for own, ack_id in zip(seconds, ack_ids, strict=True):
-        groups.setdefault(own, []).append(ack_id)
+        groups.setdefault(own, {})[ack_id] = None
     for own in groups:
         check_modified_ack_deadline(own)
-    return groups
+    return {own: list(group) for own, group in groups.items()}
 
 
 def _properties(exactly_once: bool, ordering: bool) -> bytes:

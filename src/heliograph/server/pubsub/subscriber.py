@@ -211,7 +211,7 @@ class Subscriber:
         name: str = request.subscription
         self._profile.check_name(name, "subscriptions")
         check_request_bytes(call.request_bytes, ACKNOWLEDGE_REQUEST_BYTES_MAX)
-        ack_ids = list(request.ack_ids)
+        ack_ids = distinct(request.ack_ids)
         if not ack_ids:
             raise InvalidArgument("You have not specified an ack ID in the request.")
         return name, ack_ids
@@ -219,6 +219,12 @@ class Subscriber:
     def _tell_stale(self, name: str, stale: Iterable[str]) -> None:
         if stale and self._broker.get_subscription(name).settings.enable_exactly_once_delivery:
             raise stale_ack_ids(stale)
+
+
+def distinct(ack_ids: Iterable[str]) -> list[str]:
+    """Each once, in order: one that a request names twice would be current the first time and stale the second, and the
+    client would be told that it failed."""
+    return list(dict.fromkeys(ack_ids))
 
 
 async def settle_deadline(
@@ -236,6 +242,8 @@ async def settle_deadline(
         feed.returned(ack_ids)
     stale = await reply
     if seconds and feed is not None:
+        if stale:  # they weigh on no stream any more; the others do
+            feed.settled(stale)
         feed.extended(ack_ids, broker.now_ns() + seconds * SECOND_NS)
     return stale
 

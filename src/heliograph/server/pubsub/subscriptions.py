@@ -6,7 +6,7 @@ it. A client that compares what it created with what it lists gets the same both
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -46,14 +46,18 @@ _ACTIVE = proto.Subscription.State.Value("ACTIVE")
 
 
 def settings(
-    subscription: Any, profile: Profile = STRICT, base: SubscriptionSettings = SUBSCRIPTION_DEFAULTS
+    subscription: Any, profile: Profile = STRICT, base: SubscriptionSettings | None = None
 ) -> SubscriptionSettings:
     """What a requested Subscription means, checked and normalised. Its names are the caller's to check.
+
+    What an update leaves as it was is not held against this door's bounds, and stays what it is to the broker: other
+    doors have bounds of their own, and finer ones than a Subscription can tell.
 
     Args:
         subscription: as a client wants it; normalised in the result, not in place.
         profile: how strictly.
-        base: what it has that this door does not know (priorities, capacity …); of the subscription to be updated.
+        base: of the subscription to be updated, with what this door does not know (priorities, capacity …); None = it
+            is new.
 
     Raises:
         InvalidArgument: a field breaks its rule.
@@ -61,26 +65,33 @@ def settings(
     """
     kept = proto.Subscription()
     kept.CopyFrom(subscription)
+    before = None if base is None else _shown(base)
+    base = SUBSCRIPTION_DEFAULTS if base is None else base
     _normalise_destination(kept)
-    _normalise_times(kept, profile)
+    times = _times(kept, profile, before, base)
     check_labels(kept.labels)
     transforms.check(kept.message_transforms)
     if kept.filter and kept.filter != base.filter:
         parse_filter(kept.filter)
+    retry_policy, dead_letter_policy = base.retry_policy, base.dead_letter_policy
+    if not _is_kept("retry_policy", kept, before):
+        retry_policy = _retry_policy(kept)
+    if not _is_kept("dead_letter_policy", kept, before):
+        dead_letter_policy = _dead_letter_policy(kept, profile)
     for field in NOT_KEPT:
         kept.ClearField(field)
     kept.state = _ACTIVE
     return msgspec.structs.replace(
         base,
-        ack_deadline_ns=kept.ack_deadline_seconds * SECOND_NS,
+        ack_deadline_ns=times.ack_deadline_ns,
         enable_message_ordering=kept.enable_message_ordering,
         enable_exactly_once_delivery=kept.enable_exactly_once_delivery,
-        retry_policy=_retry_policy(kept),
-        dead_letter_policy=_dead_letter_policy(kept, profile),
-        message_retention_ns=durations.nanoseconds(kept.message_retention_duration),
+        retry_policy=retry_policy,
+        dead_letter_policy=dead_letter_policy,
+        message_retention_ns=times.message_retention_ns,
         retain_acked_messages=kept.retain_acked_messages,
         filter=kept.filter,
-        expires_after_ns=durations.nanoseconds(kept.expiration_policy.ttl),
+        expires_after_ns=times.expires_after_ns,
         labels=dict(kept.labels),
         resource=kept.SerializeToString(deterministic=True),
     )
@@ -93,14 +104,28 @@ def resource(info: SubscriptionInfo, topic_retention_ns: int = 0) -> Any:
         info: what the broker says.
         topic_retention_ns: of its topic; 0 = none, or the topic is gone (1.3.8).
     """
-    kept = info.settings.resource
-    subscription = proto.Subscription.FromString(kept) if kept else _made_elsewhere(info.settings)
+    subscription = _shown(info.settings)
     subscription.name = info.name
     subscription.topic = names.DELETED_TOPIC if info.topic_deleted else info.topic
     subscription.detached = info.detached
     if topic_retention_ns:
         durations.put(subscription.topic_message_retention_duration, topic_retention_ns)
     return subscription
+
+
+def _shown(settings: SubscriptionSettings) -> Any:
+    """What a client is shown of the settings."""
+    return proto.Subscription.FromString(settings.resource) if settings.resource else _made_elsewhere(settings)
+
+
+def _is_kept(field: str, wanted: Any, before: Any) -> bool:
+    """Whether an update leaves a field as it was."""
+    if before is None:
+        return False
+    has_presence = wanted.DESCRIPTOR.fields_by_name[field].has_presence
+    if has_presence and wanted.HasField(field) != before.HasField(field):
+        return False
+    return bool(getattr(wanted, field) == getattr(before, field))
 
 
 def _made_elsewhere(settings: SubscriptionSettings) -> Any:
@@ -146,26 +171,52 @@ def _normalise_destination(kept: Any) -> None:
         exports.normalise(kept, exported)
 
 
-def _normalise_times(kept: Any, profile: Profile) -> None:
+class _Times(NamedTuple):
+    ack_deadline_ns: int
+    message_retention_ns: int
+    expires_after_ns: int
+
+
+def _times(kept: Any, profile: Profile, before: Any, base: SubscriptionSettings) -> _Times:
     """Ack deadline, retention and expiration get their defaults and are held against their bounds (1.5.2-1.5.4)."""
-    kept.ack_deadline_seconds = kept.ack_deadline_seconds or ACK_DEADLINE_SECONDS_DEFAULT
-    profile.check_ack_deadline(kept.ack_deadline_seconds)
+    ack_deadline_ns, retention_ns, ttl_ns = base.ack_deadline_ns, base.message_retention_ns, base.expires_after_ns
+    if not _is_kept("ack_deadline_seconds", kept, before):
+        kept.ack_deadline_seconds = kept.ack_deadline_seconds or ACK_DEADLINE_SECONDS_DEFAULT
+        profile.check_ack_deadline(kept.ack_deadline_seconds)
+        ack_deadline_ns = kept.ack_deadline_seconds * SECOND_NS
+    expiration_is_kept = _is_kept("expiration_policy", kept, before)
+    if not expiration_is_kept:
+        ttl_ns = _expiration_ns(kept)
+    retention_is_kept = _is_kept("message_retention_duration", kept, before)
+    if not retention_is_kept:
+        retention_ns = _retention_ns(kept, ttl_ns)
+    if ttl_ns and ttl_ns < retention_ns and not (expiration_is_kept and retention_is_kept):
+        raise InvalidArgument("The expiration policy ttl must not be shorter than the message retention duration.")
+    return _Times(ack_deadline_ns, retention_ns, ttl_ns)
+
+
+def _expiration_ns(kept: Any) -> int:
+    """0 = never."""
     if not kept.HasField("expiration_policy"):
         kept.expiration_policy.ttl.seconds = EXPIRATION_SECONDS_DEFAULT
-    expires = kept.expiration_policy.HasField("ttl")
-    ttl_ns = durations.nanoseconds(kept.expiration_policy.ttl) if expires else 0
-    if expires and ttl_ns < EXPIRATION_SECONDS_MIN * SECOND_NS:
+    if not kept.expiration_policy.HasField("ttl"):
+        return 0
+    ttl_ns = durations.nanoseconds(kept.expiration_policy.ttl)
+    if ttl_ns < EXPIRATION_SECONDS_MIN * SECOND_NS:
         raise InvalidArgument(
             f"The value for expiration policy ttl is too small. You passed {ttl_ns / SECOND_NS:g}s in the request, "
             "but the minimum value is 24h."
         )
+    return ttl_ns
+
+
+def _retention_ns(kept: Any, ttl_ns: int) -> int:
     if not kept.HasField("message_retention_duration"):
         retention_ns = RETENTION_SECONDS_DEFAULT * SECOND_NS
-        durations.put(kept.message_retention_duration, min(ttl_ns, retention_ns) if expires else retention_ns)
+        durations.put(kept.message_retention_duration, min(ttl_ns or retention_ns, retention_ns))
     retention_ns = durations.nanoseconds(kept.message_retention_duration)
     durations.check_between("message retention duration", retention_ns, RETENTION_SECONDS, "10m and 744h")
-    if expires and ttl_ns < retention_ns:
-        raise InvalidArgument("The expiration policy ttl must not be shorter than the message retention duration.")
+    return retention_ns
 
 
 def _retry_policy(kept: Any) -> RetryPolicy | None:
