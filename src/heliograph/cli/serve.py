@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import ipaddress
 import logging
 import os
 import socket
@@ -20,6 +19,7 @@ from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
 from heliograph.cli.projects import entries_of_environment
 from heliograph.cli.serving_options import DurabilityKind, Given, ServingOptions, StoreKind
 from heliograph.errors import InvalidArgument
+from heliograph.server.hosts import is_loopback
 
 if TYPE_CHECKING:
     from heliograph.server.initial import Initial
@@ -58,7 +58,7 @@ def serve(
     hooks = _test_hooks() if admin_test_hooks else None
 
     def open_broker() -> LocalBroker:
-        if not _is_loopback(options.host):
+        if not is_loopback(options.host):
             _tell(
                 f"{options.host} is reachable from other machines, and whoever reaches it may use it: there are no "
                 "passwords"
@@ -167,13 +167,6 @@ def _cannot_listen(error: OSError, host: str, port: int) -> Failure | None:
             ExitCode.NOT_READY,
         )
     return None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _tell(text: str) -> None:

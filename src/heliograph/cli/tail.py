@@ -13,6 +13,7 @@ from heliograph.cli.failure import ExitCode, import_extra
 from heliograph.cli.messages import ShownMessage, print_message, print_message_json
 from heliograph.cli.show import AsJson, instant
 from heliograph.cli.target import Target, on_broker
+from heliograph.engine.settings import SECOND_NS
 
 POLL_SECONDS = 0.25
 READ_MESSAGES_MAX = 1000
@@ -72,4 +73,4 @@ def _print(row: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_message_json(shown)
     else:
-        print_message(shown, instant(int(published.timestamp()) * 1_000_000_000))
+        print_message(shown, instant(int(published.timestamp()) * SECOND_NS))

@@ -16,9 +16,10 @@ from typing import Any
 
 from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Delivery
+from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import AlreadyExists, ConsumerNotFound, HeliographError, Internal, SubscriptionNotFound
 from heliograph.server.feed import Feed, Feeds
-from heliograph.server.held import NEVER_NS, Connection, Holders
+from heliograph.server.held import Connection, Holders
 from heliograph.server.taking import give_back, leased
 
 log = logging.getLogger(__name__)

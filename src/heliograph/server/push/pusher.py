@@ -15,6 +15,7 @@ import msgspec
 
 from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.engine.message import Delivery, size_bytes
+from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import HeliographError, SubscriptionNotFound
 from heliograph.server.loop_signal import LoopSignal
 from heliograph.server.pubsub import proto
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
 """Of the messages under way for one subscription; a larger one goes alone."""
 
-TROUBLE_NS = 1_000_000_000
+TROUBLE_NS = SECOND_NS
 """When the broker cannot give messages at present, it is asked again so much later."""
 
 log = logging.getLogger(__name__)

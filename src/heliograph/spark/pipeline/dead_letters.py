@@ -180,7 +180,7 @@ def _row(group: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _instant(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return (at.astimezone(UTC) if at.tzinfo else at).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def markdown(groups: list[dict[str, Any]]) -> str:
