@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -285,6 +287,21 @@ def test_what_is_not_there_is_code_5_and_what_is_there_already_code_6(run: Run) 
     )
 
 
+def test_who_breaks_off_is_code_1(run_anywhere: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{")
+
+        pool.submit(answer)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        ran = run_anywhere("topic", "list", "--server", url)
+    assert ran == (1, "", f"heliograph: the server at {url} broke off: IncompleteRead(1 bytes read, 9 more expected)\n")
+
+
 def test_no_server_is_code_3_and_says_how_to_start_one(run_anywhere: Run) -> None:
     assert run_anywhere("topic", "list", "--server", "http://127.0.0.1:1") == (
         3,
@@ -304,6 +321,9 @@ def test_no_server_is_code_3_and_says_how_to_start_one(run_anywhere: Run) -> Non
         ("publish", "t"),
         ("queue", "publish", "q", "m", "--priority", "10"),
         ("topic", "list", "--server", "http://x", "--data-dir", "d"),
+        ("topic", "list", "--server", "ftp://x"),
+        ("topic", "list", "--server", "http://x y"),
+        ("topic", "list", "--server", "http://x:99999"),
     ],
 )
 def test_wrong_usage_is_code_2(run_anywhere: Run, arguments: tuple[str, ...]) -> None:

@@ -25,13 +25,12 @@ def shown(*, terminal: bool) -> str:
         steps.finish(counted)
         steps.finish(late, at=late.started + 2)
         steps.finish(plain, "for Spark")
-        steps.say("That was all.")
     return file.getvalue()
 
 
 def test_anywhere_but_on_a_terminal_a_finished_step_is_one_plain_line() -> None:
     lines = re.sub(r"\d\.\d s", "T s", shown(terminal=False)).splitlines()
-    assert lines == ["Count: 3 of 3 in T s", "Learn: 9 of 9 in T s", "Wait: done in T s (for Spark)", "That was all."]
+    assert lines == ["Count: 3 of 3 in T s", "Learn: 9 of 9 in T s", "Wait: done in T s (for Spark)"]
 
 
 def test_on_a_terminal_the_bars_end_full(capfd: pytest.CaptureFixture[str]) -> None:

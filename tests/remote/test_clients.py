@@ -6,14 +6,18 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 import heliograph
 from heliograph import InvalidArgument, MessageNotFound, PriorityPubSub, PubSub, RetryPolicy, Unavailable
+from heliograph.broker.broker import LocalBroker
 from heliograph.client.priority_message import PriorityMessage
 from tests.remote.conftest import Pair
 from tests.server.clients import wait_until
+from tests.server.conftest import serving
 
 AT_ONCE = RetryPolicy(minimum_backoff=0, maximum_backoff=0)
 
@@ -139,6 +143,25 @@ def test_a_lease_is_kept_as_long_as_the_callback_runs(url: str, pair: Pair) -> N
         connected.publish("orders", 1)
         assert connected.join(10)
     assert calls == [1]
+
+
+def test_a_subscriber_goes_on_when_its_server_was_started_again(tmp_path: Path) -> None:
+    seen = Seen()
+    with ExitStack() as opened:
+        with serving(LocalBroker.open(tmp_path)) as server:
+            url = f"http://127.0.0.1:{server.port}"
+            pubsub = opened.enter_context(heliograph.connect(url))
+            pubsub.subscribe("orders", seen)
+            pubsub.subscribe("#", seen)
+            pubsub.publish("orders", "before")
+            assert pubsub.join(10)
+        with pytest.raises(Unavailable):
+            pubsub.publish("orders", "nobody hears this")
+        with serving(LocalBroker.open(tmp_path), port=server.port):
+            with heliograph.connect(url) as other:
+                other.publish("orders", "after")
+            wait_until(lambda: sorted(map(str, seen.values)) == ["after", "after", "before", "before"])
+            pubsub.close()
 
 
 def test_where_no_server_is_the_first_use_says_so() -> None:

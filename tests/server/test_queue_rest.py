@@ -111,6 +111,8 @@ def test_a_waiting_consume_is_ended_by_a_message(http: Http, broker: LocalBroker
         ("POST", "/{queue}/fly", b"{}", (404, "NotFound")),
         ("POST", "/{queue}/publish", b"{", (400, "InvalidArgument")),
         ("POST", "/{queue}/publish", b"[]", (400, "InvalidArgument")),
+        ("POST", "/{queue}/publish", b'{"message": ' + b"[" * 5_000 + b"]" * 5_000 + b"}", (400, "InvalidArgument")),
+        ("POST", "/{queue}/publish", b'{"message": "\xff"}', (400, "InvalidArgument")),
         ("POST", "/{queue}/publish", b"\xff", (400, "InvalidArgument")),
         ("POST", "/{queue}/publish", b"", (400, "InvalidArgument")),
         ("POST", "/{queue}/publish", b'{"message": 1, "priority": 10}', (400, "InvalidPriority")),

@@ -217,6 +217,17 @@ def test_a_closed_connection_returns_its_leases_at_once_and_no_failure_is_counte
     assert stats(http, queue, "expired_total", "nacked_total", "redelivered_total") == (0, 0, 3)
 
 
+def test_a_waiting_consume_whose_connection_has_gone_takes_no_message(
+    server: Serving, broker: LocalBroker, http: Http, queue: str
+) -> None:
+    with socket_to(server.port) as door:
+        door.send("queue.consume", queue=queue, timeout=30)
+        wait_until(lambda: bool(broker._watches.of([f"queues/{queue}"])))
+    wait_until(lambda: not broker._watches.of([f"queues/{queue}"]))
+    http.command("queue.publish", queue=queue, message=1)
+    assert stats(http, queue, "depth", "outstanding") == (1, 0)
+
+
 def test_what_was_settled_in_time_does_not_come_back_with_the_connections_end(
     server: Serving, http: Http, queue: str
 ) -> None:

@@ -70,6 +70,10 @@ def test_a_failure_keeps_the_request_id(http: Http) -> None:
         b'{"command": "queue.publish", "payload": {"message": 1}}',
         b'{"command": "queue.list", "payload": \xff}',
         b'{"command": "\xff"}',
+        b'{"command": "queue.publish", "payload": {"queue": "q", "message": "\xff"}}',
+        b'{"command": "queue.list", "request_id": "\xff"}',
+        b'{"command": "queue.list", "payload": ' + b"[" * 100_000,
+        b'{"command": "queue.publish", "payload": {"queue": "q", "message": ' + b"[" * 5_000 + b"]" * 5_000 + b"}}",
     ],
 )
 def test_bad_input_is_an_invalid_argument_that_says_what_is_wrong(http: Http, body: bytes) -> None:
@@ -232,7 +236,7 @@ def until_waiting(broker: LocalBroker, queue: str, count: int) -> None:
 
     def members() -> int:
         watches = broker._watches.of([f"queues/{queue}"])
-        feed = watches[0]._callback.__self__ if watches else None  # type: ignore[attr-defined]  # a bound method
+        feed = watches[0]._callback._arrived.__self__ if watches else None  # type: ignore[attr-defined]  # a LoopSignal
         return feed.members if feed is not None else 0
 
     wait_until(lambda: members() == count)

@@ -18,6 +18,8 @@ from google.api_core import exceptions
 from google.cloud import pubsub_v1
 
 from heliograph import SimulatedClock
+from heliograph.broker.staged_part import StagedPart
+from heliograph.engine.message import Draft
 from heliograph.errors import InvalidArgument
 from heliograph.testing import Server
 from heliograph.testing.pytest_plugin import heliograph_server as heliograph_server  # the fixture
@@ -330,6 +332,15 @@ def test_clear_leaves_no_schema_no_policy_and_no_snapshot(server: Server, rpc: R
     assert not server.broker.list_snapshots()
     rpc.create_topic("projects/p/topics/kept")
     assert not rpc("GetIamPolicy", resource="projects/p/topics/kept").bindings
+
+
+def test_after_clear_a_writer_of_batches_begins_anew(server: Server) -> None:
+    for _ in range(2):
+        server.broker.create_topic("projects/p/topics/t").result()
+        first, last = server.broker.stage("stage", [Draft(b"m")]).result()
+        part = StagedPart("projects/p/topics/t", first, last)
+        assert server.broker.publish_staged("writer", 0, "stage", [part], 10) == (1, 0)
+        server.clear()
 
 
 def test_admin_faults_are_ordered_listed_and_cleared(http: Http, rpc: Rpc) -> None:

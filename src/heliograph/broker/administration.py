@@ -1,5 +1,5 @@
-"""The operations on what a broker has: topics, subscriptions, work queues, snapshots,
-documents. Messages are in `broker.py`."""
+"""The operations on what a broker has: topics, subscriptions, work queues, snapshots, documents. Messages are in
+`broker.py`."""
 
 from __future__ import annotations
 

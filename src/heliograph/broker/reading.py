@@ -21,19 +21,13 @@ class Reading:
     _event_retention_ns: int
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
-        with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.log_bounds(number)
+        return self._store.log_bounds(self._topic_number(topic))
 
     def read_log(self, topic: str, first: int, last: int) -> Iterator[list[Message]]:
-        with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.read_log(number, first, last)
+        return self._store.read_log(self._topic_number(topic), first, last)
 
     def log_offset(self, topic: str, published_ns: int) -> int:
-        with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.log_offset(number, published_ns)
+        return self._store.log_offset(self._topic_number(topic), published_ns)
 
     def snapshot_offset(self, topic: str, snapshot: str) -> int:
         with self._lock:
@@ -45,9 +39,7 @@ class Reading:
             return needed[0][0] if needed else found.next_sequence
 
     def log_extent(self, topic: str, first: int, bytes_max: int) -> int:
-        with self._lock:
-            number = self._engine.topic(topic).number
-        return self._store.log_extent(number, first, bytes_max)
+        return self._store.log_extent(self._topic_number(topic), first, bytes_max)
 
     def event_bounds(self) -> tuple[int, int]:
         self._check_event_log()
@@ -60,6 +52,10 @@ class Reading:
     def event_offset(self, at_ns: int) -> int:
         self._check_event_log()
         return self._store.event_offset(at_ns)
+
+    def _topic_number(self, topic: str) -> int:
+        with self._lock:
+            return self._engine.topic(topic).number
 
     def _check_event_log(self) -> None:
         if not self._event_retention_ns:

@@ -10,6 +10,7 @@ import typer
 from heliograph.cli.queues import Yes, confirm
 from heliograph.cli.show import AsJson, instant, print_json, print_table
 from heliograph.cli.target import Target, on_broker
+from heliograph.engine.settings import SECOND_NS
 
 TEXT_CHARACTERS_MAX = 60
 
@@ -65,5 +66,5 @@ def _row(letter: dict[str, Any]) -> tuple[str, ...]:
     text = json.dumps(letter["message"], ensure_ascii=False)
     if len(text) > TEXT_CHARACTERS_MAX:
         text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
-    died = instant(int(letter["dead_lettered_at"]) * 1_000_000_000)
+    died = instant(int(letter["dead_lettered_at"]) * SECOND_NS)
     return (letter["message_id"], letter["reason"], str(letter["retry_count"]), died, text)

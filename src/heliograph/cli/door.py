@@ -1,12 +1,15 @@
-"""What commands say to a server, over HTTP: Pub/Sub's REST methods, and the commands of work queues."""
+"""What commands say to a server, over HTTP: Pub/Sub's REST methods, and the commands of work queues.
+
+Standard library only: a command is one or a few requests, and must be quick to start.
+"""
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
-from typing import Any
-from urllib.parse import quote
-
-import httpx
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
 
 from heliograph.cli.failure import ExitCode, Failure
 
@@ -18,25 +21,37 @@ PAGE_SIZE = 1000
 Resource = dict[str, Any]
 
 
+class _Answer(NamedTuple):
+    """Of an HTTP request."""
+
+    url: str
+    status: int
+    body: bytes
+
+
 class Door:
-    """A connection to one server.
+    """One server. Each request has a connection of its own, so there is nothing to close.
 
     Args:
-        url: scheme, host and port.
+        url: scheme, host and port; a path is put before those of the doors.
         project: of names that do not begin with `projects/`.
+
+    Raises:
+        Failure: `url` is no address.
     """
 
     def __init__(self, url: str, project: str) -> None:
         self.url = url
         self.project = project
         try:
-            self._http = httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS)
-        except httpx.InvalidURL as error:
+            parts = urlsplit(url)
+            self._host, self._port, self._path = parts.hostname or "", parts.port, parts.path
+            HTTPConnection(self._host, self._port)  # connects to nothing yet
+        except (ValueError, HTTPException) as error:
             raise Failure(f"{url} is not the address of a server: {error}", ExitCode.USAGE) from error
-
-    def close(self) -> None:
-        """End the connection."""
-        self._http.close()
+        if parts.scheme not in ("http", "https") or not self._host:
+            raise Failure(f"{url} is not the address of a server: write http://HOST:PORT", ExitCode.USAGE)
+        self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
 
     def name(self, kind: str, short: str) -> str:
         """The full name of a resource.
@@ -105,7 +120,7 @@ class Door:
 
     def get_bytes(self, path: str, **query: str | int) -> bytes:
         """An answer as it comes. Raises: Failure."""
-        return self._send("GET", path, None, query).content
+        return self._send("GET", path, None, query).body
 
     def _send(
         self,
@@ -114,46 +129,52 @@ class Door:
         body: Resource | None,
         query: dict[str, str | int],
         timeout_seconds: float = TIMEOUT_SECONDS,
-    ) -> httpx.Response:
+    ) -> _Answer:
+        target = self._path + path + (f"?{urlencode(query)}" if query else "")
+        content = None if body is None else json.dumps(body).encode()
+        connection = self._kind(self._host, self._port, timeout=timeout_seconds)
         try:
-            answer = self._http.request(method, path, json=body, params=query or None, timeout=timeout_seconds)
-        except httpx.UnsupportedProtocol as error:
-            raise Failure(
-                f"{self.url} is not the address of a server: write http://HOST:PORT", ExitCode.USAGE
-            ) from error
-        except httpx.ConnectError as error:
+            connection.connect()
+        except (OSError, UnicodeError) as error:  # also where it is no name that could be looked up
             raise Failure(
                 f"no server answers at {self.url}: start one with `heliograph serve`, or name another with --server",
                 ExitCode.NOT_READY,
             ) from error
-        except httpx.HTTPError as error:
+        try:
+            connection.request(method, target, content, {"Content-Type": "application/json"} if content else {})
+            with connection.getresponse() as response:
+                answer = _Answer(self.url + path, response.status, response.read())
+        except (OSError, HTTPException) as error:
             raise Failure(f"the server at {self.url} broke off: {error}") from error
-        if answer.is_error:
+        finally:
+            connection.close()
+        if answer.status >= HTTPStatus.BAD_REQUEST:
             raise Failure(_reason(answer), _exit_code(answer))
         return answer
 
-    def _json(self, answer: httpx.Response) -> Resource:
+    def _json(self, answer: _Answer) -> Resource:
         try:
-            told = answer.json()
+            told = json.loads(answer.body)
         except ValueError:
             told = None
         if not isinstance(told, dict):
-            raise Failure(f"{self.url} is not a Heliograph server: it answers {answer.text[:60]!r}", ExitCode.NOT_READY)
+            shown = answer.body[:60].decode(errors="replace")
+            raise Failure(f"{self.url} is not a Heliograph server: it answers {shown!r}", ExitCode.NOT_READY)
         return told
 
 
-def _reason(answer: httpx.Response) -> str:
+def _reason(answer: _Answer) -> str:
     """The server's own words; both its error bodies are understood."""
     try:
-        error = answer.json()["error"]
+        error = json.loads(answer.body)["error"]
     except (ValueError, KeyError, TypeError):
-        return f"{answer.request.url} answers {answer.status_code} {answer.reason_phrase}"
+        return f"{answer.url} answers {answer.status}"
     return str(error["message"]) if isinstance(error, dict) and "message" in error else str(error)
 
 
-def _exit_code(answer: httpx.Response) -> ExitCode:
-    if answer.status_code == HTTPStatus.NOT_FOUND:
+def _exit_code(answer: _Answer) -> ExitCode:
+    if answer.status == HTTPStatus.NOT_FOUND:
         return ExitCode.NOT_FOUND
-    if answer.status_code == HTTPStatus.CONFLICT:
+    if answer.status == HTTPStatus.CONFLICT:
         return ExitCode.CONFLICT
     return ExitCode.FAILED

@@ -73,7 +73,7 @@ def reason_of(error: OSError) -> str:
 
 
 def import_extra(module: str, *, extra: str, for_what: str) -> ModuleType:
-    """Import a module of Heliograph that needs the packages of an extra.
+    """Import a module that needs the packages of an extra, or is one of them.
 
     Raises:
         Failure: one of them is not installed.

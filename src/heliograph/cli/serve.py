@@ -5,34 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import ipaddress
 import logging
 import os
 import socket
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from heliograph import __version__
 from heliograph.broker.broker import LocalBroker
-from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
-from heliograph.cli.config import CONFIG_DEFAULT, ConfigFile, Entry, read_config
-from heliograph.cli.duration import parse_duration
+from heliograph.cli import serve_arguments as arguments
+from heliograph.cli.config import ConfigFile, Entry, read_config
 from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
 from heliograph.cli.projects import entries_of_environment
-from heliograph.cli.serving_options import (
-    DATA_DIR_DEFAULT,
-    EVENT_RETENTION_DEFAULT,
-    PORT_DEFAULT,
-    DurabilityKind,
-    Given,
-    ServingOptions,
-    StoreKind,
-)
-from heliograph.cli.size import parse_size, show_size
+from heliograph.cli.serving_options import DurabilityKind, Given, ServingOptions, StoreKind
 from heliograph.errors import InvalidArgument
+from heliograph.server.hosts import is_loopback
 
 if TYPE_CHECKING:
     from heliograph.server.initial import Initial
@@ -46,83 +33,19 @@ _SURVIVES = {
 
 
 def serve(
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file with options for this command under [server], and what is to exist (docs/configuration.md).  "
-            f"[default: {CONFIG_DEFAULT}, if there is one]",
-            metavar="FILE",
-        ),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on.  [default: localhost, which is 127.0.0.1 and ::1]")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(help=f"Port to listen on; 0 = a free one.  [default: {PORT_DEFAULT}]", min=0, max=65535),
-    ] = None,
-    host_port: Annotated[
-        str | None, typer.Option(help="Both at once, as for the official emulator: [::1]:8085", metavar="HOST:PORT")
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help=f"Directory for the data, made if missing.  [default: {DATA_DIR_DEFAULT}]", metavar="DIR"),
-    ] = None,
-    store: Annotated[
-        StoreKind | None,
-        typer.Option(
-            help="Keep everything in a file (sqlite), or nothing beyond the process (memory).  [default: sqlite]"
-        ),
-    ] = None,
-    durability: Annotated[
-        DurabilityKind | None,
-        typer.Option(
-            help="What an answer survives: a killed process and a power cut (full), a killed process (process), or a "
-            "killed process while a power cut may destroy the file (none).  [default: full]"
-        ),
-    ] = None,
-    memory_budget: Annotated[
-        int | None,
-        typer.Option(
-            help="Messages beyond so much leave memory and are read from the file when due: 64MB, 1GiB, or bytes.  "
-            f"[default: {show_size(MEMORY_BUDGET_BYTES)}]",
-            parser=parse_size,
-            metavar="SIZE",
-        ),
-    ] = None,
-    event_retention: Annotated[
-        int | None,
-        typer.Option(
-            help="How long the event log is kept (what was published, delivered, acknowledged, nacked, expired or "
-            "dead-lettered, and when): 24h, 7d, or 0 for none; at most 256 MB of it.  "
-            f"[default: {EVENT_RETENTION_DEFAULT}]",
-            parser=parse_duration,
-            metavar="SPAN",
-        ),
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option(help="Project of the names in the configuration file that are short.")
-    ] = None,
-    lenient: Annotated[
-        bool | None,
-        typer.Option(
-            "--lenient",
-            help="Take what the official emulator takes, though the real service refuses it: any name, ack deadlines "
-            "from 1 s.",
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A further name that browsers may reach it by; may be repeated.", metavar="NAME"),
-    ] = None,
-    admin_test_hooks: Annotated[
-        bool,
-        typer.Option(
-            "--admin-test-hooks",
-            help="For tests: serve /admin/v1, where whoever reaches it can move time on, make calls fail and empty the "
-            "broker.",
-        ),
-    ] = False,
+    config: arguments.Config = None,
+    host: arguments.Host = None,
+    port: arguments.Port = None,
+    host_port: arguments.HostPort = None,
+    data_dir: arguments.DataDir = None,
+    store: arguments.Store = None,
+    durability: arguments.Durability = None,
+    memory_budget: arguments.MemoryBudget = None,
+    event_retention: arguments.EventRetention = None,
+    project: arguments.Project = None,
+    lenient: arguments.Lenient = None,
+    allow_host: arguments.AllowHost = None,
+    admin_test_hooks: arguments.AdminTestHooks = False,
 ) -> None:
     """Start a broker. It ends in order on SIGTERM and Ctrl-C."""
     file = read_config(config)
@@ -135,7 +58,7 @@ def serve(
     hooks = _test_hooks() if admin_test_hooks else None
 
     def open_broker() -> LocalBroker:
-        if not _is_loopback(options.host):
+        if not is_loopback(options.host):
             _tell(
                 f"{options.host} is reachable from other machines, and whoever reaches it may use it: there are no "
                 "passwords"
@@ -244,13 +167,6 @@ def _cannot_listen(error: OSError, host: str, port: int) -> Failure | None:
             ExitCode.NOT_READY,
         )
     return None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _tell(text: str) -> None:

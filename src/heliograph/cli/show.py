@@ -10,6 +10,8 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
+from heliograph.engine.settings import SECOND_NS
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated.")]
 
@@ -57,7 +59,7 @@ def instant(instant_ns: int) -> str:
     """`2026-11-28 02:35:57 UTC`; "-" for 0."""
     if not instant_ns:
         return "-"
-    return datetime.fromtimestamp(instant_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(instant_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def age(seconds: float) -> str:

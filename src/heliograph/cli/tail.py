@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from heliograph.cli.door import Door
-from heliograph.cli.failure import ExitCode
+from heliograph.cli.failure import ExitCode, import_extra
 from heliograph.cli.messages import ShownMessage, print_message, print_message_json
 from heliograph.cli.show import AsJson, instant
 from heliograph.cli.target import Target, on_broker
+from heliograph.engine.settings import SECOND_NS
 
 POLL_SECONDS = 0.25
 READ_MESSAGES_MAX = 1000
@@ -59,8 +60,7 @@ def _bounds(door: Door, topic: str) -> dict[str, Any]:
 
 
 def _read(door: Door, topic: str, first: int, last: int) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
+    pa = import_extra("pyarrow", extra="server", for_what="tail")
     stream = door.get_bytes("/api/v1/log/read", topic=topic, first=first, last=last, columns=COLUMNS)
     rows: list[dict[str, Any]] = pa.ipc.open_stream(stream).read_all().to_pylist()
     return rows
@@ -73,4 +73,4 @@ def _print(row: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_message_json(shown)
     else:
-        print_message(shown, instant(int(published.timestamp()) * 1_000_000_000))
+        print_message(shown, instant(int(published.timestamp()) * SECOND_NS))

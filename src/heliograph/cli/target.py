@@ -12,15 +12,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from heliograph.cli.door import Door
 from heliograph.cli.failure import import_extra
 from heliograph.client.pubsub import DEFAULT_PROJECT_ID
-
-if TYPE_CHECKING:
-    from heliograph.cli.door import Door
 
 SERVER_DEFAULT = "http://127.0.0.1:8085"
 
@@ -67,21 +65,12 @@ class Target:
         self._end: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Door:
-        door = import_extra("heliograph.cli.door", extra="client", for_what="this command")
         if self._data_dir is None:
-            opened: Door = door.Door(_url(self._server or _from_environment()), self.project)
-            self._end = opened.close
-        else:
-            local = import_extra("heliograph.cli.local", extra="server", for_what="a data directory")
-            serving = local.LocalServer(self._data_dir)
-            opened = door.Door(serving.url, self.project)
-
-            def end() -> None:
-                opened.close()
-                serving.stop()
-
-            self._end = end
-        return opened
+            return Door(_url(self._server or _from_environment()), self.project)
+        local = import_extra("heliograph.cli.local", extra="server", for_what="a data directory")
+        serving = local.LocalServer(self._data_dir)
+        self._end = serving.stop
+        return Door(serving.url, self.project)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

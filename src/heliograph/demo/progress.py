@@ -94,10 +94,6 @@ class Steps:
         if self._bars is None:
             self._console.print(step.line(), highlight=False)
 
-    def say(self, text: str) -> None:
-        """Something worth a line of its own."""
-        self._console.print(text, highlight=False)
-
     def __enter__(self) -> Steps:
         if self._bars is not None:
             self._bars.start()

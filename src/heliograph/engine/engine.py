@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 from heliograph.engine import facts as f
 from heliograph.engine.capacity import fitting, has_room_again, within
@@ -25,6 +26,7 @@ from heliograph.engine.leases import make_ack_ids, parse_ack_ids
 from heliograph.engine.limits import check_ack_deadline, check_drafts, check_text
 from heliograph.engine.matching import NO_MATCHES, matching
 from heliograph.engine.message import (
+    NO_ATTRIBUTES,
     SEQUENCES_PER_TOPIC,
     Delivery,
     Draft,
@@ -41,6 +43,9 @@ from heliograph.engine.statistics import Statistics
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import InvalidAckId, MessageNotFound, QueueFull, SubscriptionDetached
+
+_DEDUP_ID = attrgetter("dedup_id")
+_PUBLISH_TIME_NS = attrgetter("publish_time_ns")
 
 
 class Engine(Seeking, Claims):
@@ -64,14 +69,14 @@ class Engine(Seeking, Claims):
             QueueFull: a subscription whose capacity refuses has no room for all of them.
         """
         topic = self.topic(topic_name)
-        timed = check_drafts(drafts)
+        plain = check_drafts(drafts)
         self.tick(now_ns)
         if not drafts:
             return []
-        if any(draft.dedup_id for draft in drafts):
+        if not plain and any(map(_DEDUP_ID, drafts)):
             return self._publish_once(topic, drafts, now_ns)
         self._check_room(topic, drafts)
-        return self._append(topic, drafts, now_ns, timed=timed)
+        return self._append(topic, drafts, now_ns, plain=plain)
 
     def _publish_once(self, topic: Topic, drafts: Sequence[Draft], now_ns: int) -> list[str]:
         """Those whose `dedup_id` is known are not published again, and answered with the first one's id."""
@@ -79,7 +84,7 @@ class Engine(Seeking, Claims):
         fresh, sequences, noted = place_once(topic.dedup_ids, drafts, first, now_ns)
         if fresh:
             self._check_room(topic, fresh)
-            self._append(topic, fresh, now_ns, timed=True)
+            self._append(topic, fresh, now_ns)
         if noted:
             self._record(f.DedupIdsNoted(topic.name, list(noted), list(noted.values()), now_ns))
         return [str(base + sequence) for sequence in sequences]
@@ -90,23 +95,27 @@ class Engine(Seeking, Claims):
         Raises:
             TopicNotFound.
         """
-        return self._append(self.topic(topic_name), drafts, now_ns, timed=True)
+        return self._append(self.topic(topic_name), drafts, now_ns)
 
-    def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int, *, timed: bool) -> list[str]:
+    def _append(self, topic: Topic, drafts: Sequence[Draft], now_ns: int, *, plain: bool = False) -> list[str]:
         first = topic.log.next_sequence
-        messages = [
-            Message(
-                sequence,
-                d.publish_time_ns or now_ns,
-                d.data,
-                {**d.attributes, **d.service_attributes} if d.service_attributes else d.attributes,
-                d.ordering_key,
-                None if d.extras is None else shared_extras(d.extras),
-            )
-            for sequence, d in enumerate(drafts, first)
-        ]
+        disordered = False
+        if plain:
+            messages = [Message(sequence, now_ns, d.data, NO_ATTRIBUTES) for sequence, d in enumerate(drafts, first)]
+        else:
+            messages = [
+                Message(
+                    sequence,
+                    d.publish_time_ns or now_ns,
+                    d.data,
+                    {**d.attributes, **d.service_attributes} if d.service_attributes else d.attributes,
+                    d.ordering_key,
+                    None if d.extras is None else shared_extras(d.extras),
+                )
+                for sequence, d in enumerate(drafts, first)
+            ]
+            disordered = any(map(_PUBLISH_TIME_NS, drafts)) and not _in_time_order(messages)
         matched = matching(topic.filtered, messages) if topic.filtered else NO_MATCHES
-        disordered = timed and not _in_time_order(messages)
         self._record(f.MessagesPublished(topic.name, topic.number, messages, matched=matched, disordered=disordered))
         self._published += len(messages)
         if not self._sweep_ns:

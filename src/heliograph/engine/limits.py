@@ -29,9 +29,9 @@ SPAN_NS_MAX = 2**62  # 146 years; so that an instant of these days and a span ca
 
 
 def check_drafts(drafts: Sequence[Draft]) -> bool:
-    """`check_draft` for each; most cannot break any bound, and are passed over quickly. Returns whether any has a
-    publish time of its own."""
-    timed = False
+    """`check_draft` for each; most cannot break any bound, and are passed over quickly. Returns whether all are plain:
+    nothing but a payload."""
+    plain = True
     for draft in drafts:
         if (
             draft.attributes
@@ -39,11 +39,12 @@ def check_drafts(drafts: Sequence[Draft]) -> bool:
             or draft.extras is not None
             or draft.publish_time_ns
             or draft.dedup_id
+            or draft.service_attributes
             or len(draft.data) > MESSAGE_BYTES_MAX
         ):
             check_draft(draft)
-            timed |= draft.publish_time_ns != 0
-    return timed
+            plain = False
+    return plain
 
 
 def check_draft(draft: Draft) -> None:

@@ -30,9 +30,6 @@ class Extras(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaul
     content_type: str = ""
 
 
-NO_EXTRAS = Extras()
-
-
 def shared_extras(extras: Extras) -> Extras:
     """Equal ones as one object, where there are few of them: 56 bytes less a message that has only a priority."""
     return extras if extras.available_at_ns or extras.expires_at_ns else _shared(extras)

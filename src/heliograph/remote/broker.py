@@ -17,6 +17,7 @@ import msgspec
 from heliograph.broker.protocol import Broker, Watch
 from heliograph.broker.reply import Reply
 from heliograph.engine.message import Message
+from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import Unavailable, Unimplemented
 from heliograph.remote import operations as o
 from heliograph.remote.link import Link
@@ -24,7 +25,7 @@ from heliograph.remote.link import Link
 TIMEOUT_SECONDS = 30.0
 """How long an answer may take before the call fails."""
 
-CLOCK_AGE_NS = 60 * 1_000_000_000
+CLOCK_AGE_NS = 60 * SECOND_NS
 
 _decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
 _decode_instant = msgspec.msgpack.Decoder(int).decode

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 
 from h2corn import Config, Server
 
+from heliograph import __version__
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
 from heliograph.server import claims, events, health, queue_openapi, statistics
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
+from heliograph.server.courtesy import DEMAND
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
 from heliograph.server.grpc.health import health_methods
@@ -144,10 +146,10 @@ class Application:
         bindings = pubsub_bindings()
         routes += staging_routes(SchemaChecks(broker, SchemaStore(broker), profile).checked)
         routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
-        routes.append(queue_openapi.openapi_route(health.heliograph_version()))
+        routes.append(queue_openapi.openapi_route(__version__))
         self._rest = RestDoor(bindings, methods, translate)
         routes += self._rest.routes()
-        routes.append(openapi_route(bindings, methods, health.heliograph_version()))
+        routes.append(openapi_route(bindings, methods, __version__))
         self._routes = RouteTable(routes)
         services = {name.split("/")[1] for name in methods}
         methods |= health_methods(services, broker, closing)
@@ -155,6 +157,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI calls it."""
+        DEMAND.requests += 1
         if scope["type"] == "http":
             if self._grpc.speaks(scope):
                 await self._grpc(scope, receive, send)

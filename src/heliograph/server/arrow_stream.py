@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Generator, Iterable, Iterator
-from operator import attrgetter
 
 from heliograph.engine.message import Message
 from heliograph.errors import InvalidArgument
+from heliograph.server.courtesy import DEMAND, Courtesy
 from heliograph.server.routing import Receive, Send
 from heliograph.server.waiting import until_gone
 from heliograph.wire import arrow
@@ -54,17 +55,31 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
 
 
+REST_SECONDS_MIN = 0.0002
+"""A shorter rest is none: the event loop's timers are no finer."""
+
+
 class _Parts:
     """The bytes of a stream, piece by piece, for worker threads: one call at a time, from whatever thread."""
 
     def __init__(self, parts: Generator[bytes]) -> None:
         self._lock = threading.Lock()
         self._parts = parts
+        self.worked_seconds = 0.0  # on the latest part
 
     def next(self) -> bytes:
         """The next piece; b"" after the last."""
         with self._lock:
-            return next(self._parts, b"")
+            began = time.perf_counter()
+            part = next(self._parts, b"")
+            self.worked_seconds = time.perf_counter() - began
+            return part
+
+    async def next_after(self, rest_seconds: float) -> bytes:
+        """`next`, in a thread, after a rest."""
+        if rest_seconds > REST_SECONDS_MIN:
+            await asyncio.sleep(rest_seconds)
+        return await asyncio.to_thread(self.next)
 
     def close(self) -> None:
         """Let go of what is read; waits for a call of `next` that is under way."""
@@ -99,7 +114,7 @@ def resized(batches: Iterable[list[Message]], rows_max: int, bytes_max: int) -> 
 
 
 def _payload_bytes(messages: list[Message]) -> int:
-    return sum(map(len, map(attrgetter("data"), messages)))
+    return sum([len(message.data) for message in messages])
 
 
 def _halved(messages: list[Message], bytes_max: int) -> Iterator[list[Message]]:
@@ -112,8 +127,8 @@ def _halved(messages: list[Message], bytes_max: int) -> Iterator[list[Message]]:
 
 
 async def send_stream(receive: Receive, send: Send, stream: Generator[bytes]) -> None:
-    """Answer with an Arrow stream, making its next part in a thread while the last is sent. Ends quietly when the
-    client goes away.
+    """Answer with an Arrow stream, making its next part in a thread while the last is sent, after a rest if others have
+    work for the broker (`courtesy.py`). Ends quietly when the client goes away.
 
     Args:
         receive, send: the request's.
@@ -124,9 +139,11 @@ async def send_stream(receive: Receive, send: Send, stream: Generator[bytes]) ->
     parts = _Parts(stream)
     gone = asyncio.ensure_future(until_gone(receive))
     ahead = asyncio.ensure_future(asyncio.to_thread(parts.next))
+    courtesy = Courtesy()
+    DEMAND.streams += 1
     try:
         while part := await ahead:
-            ahead = asyncio.ensure_future(asyncio.to_thread(parts.next))
+            ahead = asyncio.ensure_future(parts.next_after(courtesy.rest_seconds(parts.worked_seconds)))
             for start in range(0, len(part), SEND_BYTES):
                 body = part[start : start + SEND_BYTES]
                 await send({"type": "http.response.body", "body": body, "more_body": True})
@@ -134,6 +151,7 @@ async def send_stream(receive: Receive, send: Send, stream: Generator[bytes]) ->
                     return
         await send({"type": "http.response.body", "body": b""})
     finally:
+        DEMAND.streams -= 1
         gone.cancel()
         ahead.cancel()
         await asyncio.to_thread(parts.close)

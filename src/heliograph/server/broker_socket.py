@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.held import Connection, Holders
 from heliograph.server.hosts import Hosts
+from heliograph.server.http import UNREADABLE
+from heliograph.server.loop_signal import LoopSignal
 from heliograph.server.routing import Receive, Scope, Send
 from heliograph.server.websocket import Socket, is_welcome
 
@@ -75,7 +78,6 @@ class _Client:
         self._holders = holders
         self._socket = socket
         self._connection = connection
-        self._loop = asyncio.get_running_loop()
         self._watches: dict[int, Watch] = {}
         self._events: dict[int, None] = {}  # watches that have something to tell; many signals are one
         self._telling = False
@@ -97,7 +99,7 @@ class _Client:
                 if name == o.READ_LOG:
                     return self._read_log(number, _decode_read_log(arguments))
                 answer = self._perform(number, name, arguments)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise InvalidArgument(f"The request cannot be read: {error}") from None
         except HeliographError as error:
             answer = (o.ERROR, o.error_body(error), None)
@@ -190,12 +192,7 @@ class _Client:
         old = self._watches.pop(number, None)
         if old is not None:
             old.close()
-
-        def signal() -> None:
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._signalled, number)
-
-        self._watches[number] = self._broker.watch(subscription, signal)
+        self._watches[number] = self._broker.watch(subscription, LoopSignal(partial(self._signalled, number)))
 
     def _signalled(self, number: int) -> None:
         self._events[number] = None

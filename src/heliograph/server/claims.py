@@ -23,8 +23,7 @@ whole only if it ends with `arrow.END_OF_STREAM`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Generator
 
 import msgspec
 
@@ -33,7 +32,7 @@ from heliograph.engine.limits import CLAIM_SECONDS_MAX
 from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import InvalidArgument
 from heliograph.server.arrow_stream import columns_of, number_of, send_stream
-from heliograph.server.http import answer_json, query, read_body, required
+from heliograph.server.http import answer_json, query, read_json, required
 from heliograph.server.routing import Receive, Route, Scope, Send
 from heliograph.wire import arrow
 
@@ -42,8 +41,6 @@ CLAIMED_MAX = 5_000_000
 
 MESSAGES_PER_CLAIM_MAX = 100_000
 """A claim is read as a whole by one task."""
-
-T = TypeVar("T")
 
 
 class _Whose(msgspec.Struct):
@@ -74,7 +71,7 @@ _decode_extend = msgspec.json.Decoder(_Extend).decode
 
 async def claim(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
     """`POST /api/v1/claims/claim`, see the module. Raises: SubscriptionNotFound, InvalidArgument."""
-    request = _decoded(_decode_claim, await read_body(receive))
+    request = await read_json(receive, _decode_claim)
     for name, largest in (("max_messages", CLAIMED_MAX), ("messages_per_claim", MESSAGES_PER_CLAIM_MAX)):
         if not 1 <= getattr(request, name) <= largest:
             raise InvalidArgument(f"{name} must be from 1 to {largest}")
@@ -91,21 +88,21 @@ async def claim(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> 
 
 async def acknowledge(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
     """`POST /api/v1/claims/acknowledge`, see the module. Raises: SubscriptionNotFound, InvalidArgument."""
-    request = _decoded(_decode_acknowledge, await read_body(receive))
+    request = await read_json(receive, _decode_acknowledge)
     messages = await broker.acknowledge_claims(request.subscription, request.consumer, request.up_to)
     await answer_json(send, {"messages": messages})
 
 
 async def extend(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
     """`POST /api/v1/claims/extend`, see the module. Raises: SubscriptionNotFound, InvalidArgument."""
-    request = _decoded(_decode_extend, await read_body(receive))
+    request = await read_json(receive, _decode_extend)
     messages = await broker.extend_claims(request.subscription, request.consumer, _ttl_ns(request.ttl_seconds))
     await answer_json(send, {"messages": messages})
 
 
 async def release(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
     """`POST /api/v1/claims/release`, see the module. Raises: SubscriptionNotFound, InvalidArgument."""
-    request = _decoded(_decode_whose, await read_body(receive))
+    request = await read_json(receive, _decode_whose)
     await answer_json(send, {"messages": await broker.release_claims(request.subscription, request.consumer)})
 
 
@@ -151,13 +148,6 @@ ROUTES = (
     Route("GET", "/api/v1/claims", list_claims),
     Route("GET", "/api/v1/claims/fetch", fetch),
 )
-
-
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    try:
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The request is not what this path takes: {error}") from None
 
 
 def _ttl_ns(ttl_seconds: float) -> int:

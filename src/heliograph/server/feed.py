@@ -4,18 +4,18 @@ All streams and waiting pulls of one subscription share one `Feed`, and the feed
 streams wait, a message wakes one of them. Turns go round: whoever received messages goes to the end of the row. Nobody
 polls; an idle stream costs nothing.
 
-Only the event loop's thread touches a feed, save `Feed._signal`, which the broker calls from wherever it is.
+Only the event loop's thread touches a feed: the broker's watch calls a `LoopSignal`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.errors import SubscriptionNotFound
+from heliograph.server.loop_signal import LoopSignal
 
 
 class Holder(Protocol):
@@ -53,28 +53,16 @@ class Feed:
         self._on_lost = on_lost
         self._may_have = True
         self._signals = 0
-        self._signalled = False
         self._waiting: dict[Callable[[], None], None] = {}  # wake-up calls, the next turn first
         self._aside: dict[Callable[[], None], int] = {}
         self._streams: set[Callable[[], None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._watch = broker.watch(info.name, self._signal)
+        self._watch = broker.watch(info.name, LoopSignal(self._arrived))
 
     # ── from the broker ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _signal(self) -> None:
-        """The broker's call: there may be messages, or the subscription is gone. Many signals are one event."""
-        if self._signalled:
-            return
-        self._signalled = True
-        if threading.get_ident() == self._thread:
-            self._loop.call_soon(self._arrived)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._arrived)
-
     def _arrived(self) -> None:
-        self._signalled = False
+        """There may be messages, or the subscription is gone or changed."""
         try:
             info = self._broker.get_subscription(self.info.name)
         except SubscriptionNotFound:

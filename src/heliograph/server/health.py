@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
+from heliograph import __version__
 from heliograph.broker.protocol import Broker
 from heliograph.server.http import TEXT, answer, answer_json
 from heliograph.server.routing import Receive, Route, Scope, Send
-
-
-def heliograph_version() -> str:
-    """The installed version; "0+unknown" when run from a source tree that is not installed."""
-    try:
-        return version("heliograph")
-    except PackageNotFoundError:
-        return "0+unknown"
 
 
 async def healthz(_scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
@@ -23,7 +14,7 @@ async def healthz(_scope: Scope, _receive: Receive, send: Send, broker: Broker) 
     health = broker.health()
     body = {
         "status": "unavailable" if health.reason else "ok",
-        "version": heliograph_version(),
+        "version": __version__,
         "store": health.store,
         "durability": health.durability,
     }
@@ -37,7 +28,7 @@ async def front(scope: Scope, _receive: Receive, send: Send, _broker: Broker) ->
     text = "Ok\n"
     if any(name == b"accept" and b"text/html" in value for name, value in scope["headers"]):
         text = (
-            f"Heliograph {heliograph_version()}: Pub/Sub v1 over gRPC and at /v1/, described at /openapi/pubsub.json; "
+            f"Heliograph {__version__}: Pub/Sub v1 over gRPC and at /v1/, described at /openapi/pubsub.json; "
             "work queues at /api/v1/command\n"
         )
     await answer(send, text.encode(), headers=(TEXT,))

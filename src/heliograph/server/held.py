@@ -9,9 +9,8 @@ from typing import NamedTuple, Protocol
 
 from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Delivery, size_bytes
+from heliograph.engine.settings import NEVER_NS
 from heliograph.server.taking import give_back
-
-NEVER_NS = 2**63
 
 
 class Pusher(Protocol):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -13,8 +14,13 @@ from heliograph.server.routing import ClientGone, Receive, Scope, Send
 BODY_BYTES_MAX = 20 * 1024 * 1024
 """Largest HTTP request body: twice the largest message, since JSON makes it longer."""
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes of a client; the last for what is nested too deeply."""
+
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+T = TypeVar("T")
 
 
 class BodyTooLarge(ResourceExhausted):
@@ -93,6 +99,32 @@ async def read_body(receive: Receive, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     if event["type"] == "http.disconnect":
         raise ClientGone
     raise BodyTooLarge(f"The request body is larger than {bytes_max} bytes")
+
+
+def check_utf8(body: bytes) -> None:
+    """Refuse what is no text: msgspec passes over parts that it need not look at, and they would be sent on.
+
+    Raises:
+        UnicodeDecodeError.
+    """
+    if not body.isascii():
+        body.decode()
+
+
+async def read_json(receive: Receive, decode: Callable[[bytes], T]) -> T:
+    """The request body, decoded.
+
+    Args:
+        decode: that of a msgspec decoder.
+
+    Raises:
+        InvalidArgument: it is not what `decode` takes.
+        BodyTooLarge, ClientGone: see `read_body`.
+    """
+    try:
+        return decode(await read_body(receive))
+    except UNREADABLE as error:
+        raise InvalidArgument(f"The request is not what this path takes: {error}") from None
 
 
 def query(scope: Scope) -> dict[str, str]:

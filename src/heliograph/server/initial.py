@@ -28,7 +28,6 @@ from heliograph.wire.queues import QueueConfig, check_name
 KINDS = ("schemas", "topics", "subscriptions", "queues")
 """In the order in which they are made: a topic may name a schema, a subscription its topic and another one."""
 
-_ALREADY_EXISTS = 6
 _SHOWN_CHARACTERS_MAX = 60
 _REFERENCES: dict[
     str, dict[tuple[str, ...], str]
@@ -138,7 +137,7 @@ class Initial:
         try:
             await _call(methods, create, _creation(resource))
         except (RpcError, HeliographError) as error:
-            if error.code != _ALREADY_EXISTS:
+            if error.code != AlreadyExists.code:
                 raise Refused(resource.wanted, error.message) from error
         else:
             return

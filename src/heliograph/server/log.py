@@ -51,7 +51,7 @@ from heliograph.server.arrow_stream import (
     resized,
     send_stream,
 )
-from heliograph.server.http import answer_json, query, read_body, required
+from heliograph.server.http import answer_json, query, read_json, required
 from heliograph.server.routing import Receive, Route, Scope, Send
 from heliograph.wire import arrow
 
@@ -142,10 +142,7 @@ _decode_cursor = msgspec.json.Decoder(Cursor).decode
 
 async def commit_cursor(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
     """`POST /api/v1/log/cursor`, see the module. Raises: TopicNotFound, InvalidArgument."""
-    try:
-        cursor = _decode_cursor(await read_body(receive))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The request is not a cursor: {error}") from None
+    cursor = await read_json(receive, _decode_cursor)
     if not cursor.consumer:
         raise InvalidArgument("A cursor needs a consumer: the name under which it is shown")
     broker.get_topic(cursor.topic)

@@ -24,6 +24,7 @@ from heliograph.server import queue_requests as q
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feeds
 from heliograph.server.held import Holders
+from heliograph.server.http import UNREADABLE
 from heliograph.server.queue_session import Session
 from heliograph.server.routing import Receive
 from heliograph.server.taking import take_or_wait
@@ -143,7 +144,7 @@ class QueueCommands:
             raise InvalidArgument(f"Unknown command: {command}")
         try:
             request = entry.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise InvalidArgument(f"{command}: {error}") from None
         return await self.run_request(command, request, caller)
 

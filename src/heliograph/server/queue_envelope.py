@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from heliograph.errors import HeliographError, Internal, InvalidArgument
+from heliograph.server.http import UNREADABLE, check_utf8
 from heliograph.server.queue_commands import Caller, QueueCommands
 from heliograph.server.routing import ClientGone
 
@@ -55,8 +56,9 @@ async def perform(commands: QueueCommands, request: bytes, caller: Caller) -> tu
 
 def _envelope(body: bytes) -> Envelope:
     try:
+        check_utf8(body)
         return _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise InvalidArgument(f"The request is not a command envelope: {error}") from None
 
 

@@ -15,7 +15,17 @@ from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, InvalidArgument, NotFound
 from heliograph.server import queue_answers as a
 from heliograph.server import queue_requests as q
-from heliograph.server.http import MethodNotAllowed, answer, answer_json, check_fetch, check_length, query, read_body
+from heliograph.server.http import (
+    UNREADABLE,
+    MethodNotAllowed,
+    answer,
+    answer_json,
+    check_fetch,
+    check_length,
+    check_utf8,
+    query,
+    read_body,
+)
 from heliograph.server.peer import attentive
 from heliograph.server.queue_commands import Caller, QueueCommands
 from heliograph.server.queue_envelope import failure, log
@@ -145,8 +155,9 @@ def _fields(body: bytes) -> _Fields:
     if not body:
         return {}
     try:
+        check_utf8(body)
         return _decode_fields(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise InvalidArgument(f"The body is no JSON object: {error}") from None
 
 

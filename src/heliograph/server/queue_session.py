@@ -16,15 +16,19 @@ from typing import Any
 
 from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Delivery
+from heliograph.engine.settings import NEVER_NS
 from heliograph.errors import AlreadyExists, ConsumerNotFound, HeliographError, Internal, SubscriptionNotFound
 from heliograph.server.feed import Feed, Feeds
-from heliograph.server.held import NEVER_NS, Connection, Holders
+from heliograph.server.held import Connection, Holders
 from heliograph.server.taking import give_back, leased
 
 log = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 100
-"""Of one pull; then it is another's turn."""
+"""Of one pull, at least, where many subscribe; then it is another's turn."""
+
+BATCH_MESSAGES_ALONE = 1_000
+"""Of one pull, where nobody else subscribes: each waits for a commit."""
 
 BATCH_BYTES = 1024 * 1024
 """Of one pull; a larger message goes alone."""
@@ -196,7 +200,8 @@ class Subscription:
             if room <= 0 or self._pushed_bytes >= PUSHED_BYTES_MAX:
                 await self._wait_for_credit(broker, name)
             elif feed.may_have and feed.is_turn_of(self._wake):
-                await self._deliver(broker, name, min(room, BATCH_MESSAGES), push)
+                share = max(BATCH_MESSAGES_ALONE // max(feed.streams, 1), BATCH_MESSAGES)
+                await self._deliver(broker, name, min(room, share), push)
             else:
                 feed.stand_in_row(self._wake)
                 await self._woken.wait()

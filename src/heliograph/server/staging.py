@@ -29,7 +29,7 @@ from heliograph.broker.staged_part import StagedPart
 from heliograph.engine.message import Draft
 from heliograph.errors import InvalidArgument
 from heliograph.server.grpc.status import RpcError
-from heliograph.server.http import answer_json, read_body, required
+from heliograph.server.http import answer_json, read_body, read_json, required
 from heliograph.server.routing import Receive, Route, Scope, Send
 from heliograph.wire import arrow
 
@@ -98,10 +98,7 @@ def _drafts(body: bytes) -> list[Draft]:
 
 async def publish(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
     """`POST /api/v1/staging/publish`, see the module. Raises: as `Broker.publish_staged`."""
-    try:
-        request = _decode_publish(await read_body(receive))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The request is not what this path takes: {error}") from None
+    request = await read_json(receive, _decode_publish)
     if not request.writer or not 1 <= request.max_messages <= PUBLISHED_MAX:
         raise InvalidArgument(f"writer must be a name, and max_messages from 1 to {PUBLISHED_MAX}")
     published, left = await asyncio.to_thread(
@@ -112,9 +109,6 @@ async def publish(_scope: Scope, receive: Receive, send: Send, broker: Broker) -
 
 async def drop(_scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
     """`POST /api/v1/staging/drop`, see the module. Raises: InvalidArgument."""
-    try:
-        request = _decode_drop(await read_body(receive))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The request is not what this path takes: {error}") from None
+    request = await read_json(receive, _decode_drop)
     await broker.drop_stage(request.stage)
     await answer_json(send, {})

@@ -20,6 +20,7 @@ from heliograph.store.rows import Damaged, decode_facts, decode_messages, trim_c
 from heliograph.store.sqlite_file import PAGE_BYTES, Connect, open_reader
 
 READ_BYTES = 1024 * 1024  # of bodies per batch, and
+READ_MESSAGES = 1_000  # given at once, at least, as far as there are so many
 READ_ROWS = 100  # rows per batch; whichever comes first ends it
 CHECKED_BYTES_MAX = 2 * 1024**3  # of a file that is looked at as a whole after a crash: about a second per GiB
 
@@ -112,6 +113,9 @@ def read_log(readers: Readers, topic_number: int, first: int, last: int) -> Iter
                     f"Messages {row_first} to {row_last} of topic {topic_number} are damaged in the store: {error}"
                 ) from error
             messages += decoded[max(first - row_first, 0) : last - row_first + 1]
+            if len(messages) >= READ_MESSAGES:  # soon, while they are in the processor's caches
+                yield messages
+                messages = []
         if messages:
             yield messages
         if not more:

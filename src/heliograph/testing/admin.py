@@ -15,13 +15,13 @@ were asked for (`heliograph serve --admin-test-hooks`): whoever reaches them can
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from heliograph.broker.protocol import Broker
 from heliograph.errors import InvalidArgument
-from heliograph.server.http import answer_json, query, read_body
+from heliograph.server.http import answer_json, query, read_json
 from heliograph.server.routing import Receive, Route, Scope, Send
 from heliograph.testing.ledger import PublishedMessage
 
@@ -44,10 +44,8 @@ class Order(msgspec.Struct, forbid_unknown_fields=True):
     message: str = ""
 
 
-_advance = msgspec.json.Decoder(Advance)
-_order = msgspec.json.Decoder(Order)
-
-T = TypeVar("T")
+_decode_advance = msgspec.json.Decoder(Advance).decode
+_decode_order = msgspec.json.Decoder(Order).decode
 
 
 class _Admin:
@@ -65,7 +63,7 @@ class _Admin:
 
     async def advance(self, scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
         """Let time pass."""
-        request = _decode(_advance, await read_body(receive))
+        request = await read_json(receive, _decode_advance)
         if not 0 <= request.seconds <= 10 * 366 * 86_400:
             raise InvalidArgument(f"seconds must be between 0 and ten years, not {request.seconds}")
         await asyncio.to_thread(self._hooks.advance, request.seconds)
@@ -77,7 +75,7 @@ class _Admin:
 
     async def fail(self, scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
         """A new order."""
-        order = _decode(_order, await read_body(receive))
+        order = await read_json(receive, _decode_order)
         self._hooks.fail(order.method, order.code, times=order.times, message=order.message)
         await self.faults(scope, receive, send, broker)
 
@@ -113,10 +111,3 @@ def _shown(message: PublishedMessage) -> dict[str, Any]:
     shown["deliveries"] = message.deliveries
     shown["acknowledgements"] = message.acknowledgements
     return shown
-
-
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The request is not understood: {error}") from None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from heliograph.broker.clock import Clock, SystemClock, Timer
+from heliograph.engine.settings import NEVER_NS
 
 
 class MovableClock(Clock, Protocol):
@@ -78,12 +79,9 @@ class SteppingClock:
             self._ahead_ns += max(0, instant_ns - self.now_ns())
 
 
-_NEVER_NS = 2**63
-
-
 class _SteppingTimer:
     def __init__(self, clock: SteppingClock, base: SystemClock, callback: Callable[[], None]) -> None:
-        self.instant_ns = _NEVER_NS
+        self.instant_ns = NEVER_NS
         self._clock = clock
         self._callback = callback
         self._lock = threading.Lock()
@@ -103,14 +101,14 @@ class _SteppingTimer:
     def arm(self) -> None:
         """Let the machine's clock fire it, as things stand."""
         instant_ns = self.instant_ns
-        if instant_ns != _NEVER_NS:
+        if instant_ns != NEVER_NS:
             self._inner.set(self._clock.base_instant_ns(instant_ns))
 
     def fire_if_due(self) -> None:
         with self._lock:
             if self.instant_ns > self._clock.now_ns():
                 return
-            self.instant_ns = _NEVER_NS
+            self.instant_ns = NEVER_NS
         self._callback()
 
     def _on_time(self) -> None:

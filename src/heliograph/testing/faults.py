@@ -7,27 +7,11 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
+from google.rpc.code_pb2 import Code
 
 from heliograph.errors import HeliographError, InvalidArgument
 
-CODES = {
-    "CANCELLED": 1,
-    "UNKNOWN": 2,
-    "INVALID_ARGUMENT": 3,
-    "DEADLINE_EXCEEDED": 4,
-    "NOT_FOUND": 5,
-    "ALREADY_EXISTS": 6,
-    "PERMISSION_DENIED": 7,
-    "RESOURCE_EXHAUSTED": 8,
-    "FAILED_PRECONDITION": 9,
-    "ABORTED": 10,
-    "OUT_OF_RANGE": 11,
-    "UNIMPLEMENTED": 12,
-    "INTERNAL": 13,
-    "UNAVAILABLE": 14,
-    "DATA_LOSS": 15,
-    "UNAUTHENTICATED": 16,
-}
+CODES: dict[str, int] = {name: number for name, number in Code.items() if number}
 """gRPC's codes of failure (https://grpc.github.io/grpc/core/md_doc_statuscodes.html)."""
 
 _FAILURES: dict[int, type[HeliographError]] = {

@@ -8,6 +8,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from heliograph.broker import staging
 from heliograph.broker.broker import QUEUE_PREFIX, LocalBroker, open_store
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
 from heliograph.errors import NotFound
@@ -20,8 +21,8 @@ from heliograph.testing.clock import MovableClock, SteppingClock
 from heliograph.testing.faults import Faults
 from heliograph.testing.ledger import Ledger, PublishedMessage, recording
 
-DOCUMENTS = (policies.COLLECTION, schema_store.COLLECTION, log.CURSORS)
-"""What `clear` deletes of what the doors keep; the broker's own key, which signs pushes, stays."""
+DOCUMENTS = (policies.COLLECTION, schema_store.COLLECTION, log.CURSORS, staging.LEDGER)
+"""What `clear` deletes of the documents; the broker's own key, which signs pushes, stays."""
 
 
 class TestHooks:

@@ -14,11 +14,9 @@ from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.limits import ACK_DEADLINE_SECONDS_MAX
 from heliograph.engine.message import NO_ATTRIBUTES, Draft, Extras, Message
 from heliograph.engine.retry import RetryPolicy as EngineRetryPolicy
-from heliograph.engine.settings import Capacity, SubscriptionSettings
+from heliograph.engine.settings import SECOND_NS, Capacity, SubscriptionSettings
 from heliograph.engine.statistics import Statistics
 from heliograph.errors import InvalidArgument
-
-SECOND_NS = 1_000_000_000
 
 ACK_DEADLINE_SECONDS_DEFAULT = 30.0
 MAX_RETRIES_DEFAULT = 3

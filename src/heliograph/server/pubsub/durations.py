@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import InvalidArgument
-
-SECOND_NS = 1_000_000_000
 
 
 def nanoseconds(duration: Any) -> int:

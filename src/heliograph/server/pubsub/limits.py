@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from heliograph.errors import InvalidArgument
 
-SECOND_NS = 1_000_000_000
 DAY_SECONDS = 86_400
 
 PUBLISH_REQUEST_BYTES_MAX = 10_000_000

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from heliograph.engine.message import Delivery
+from heliograph.engine.settings import NEVER_NS
 from heliograph.server.grpc.connection import Connection
-
-NEVER_NS = 2**63
 
 UNREAD_BYTES_MAX = 1024 * 1024
 """Of all streams of a connection together: half of what h2corn holds for it (`server/grpc/connection.py`)."""

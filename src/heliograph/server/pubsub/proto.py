@@ -62,3 +62,9 @@ UpdateSnapshotRequest: Any = _types.UpdateSnapshotRequest.pb()
 DeleteSnapshotRequest: Any = _types.DeleteSnapshotRequest.pb()
 SeekRequest: Any = _types.SeekRequest.pb()
 SeekResponse: Any = _types.SeekResponse.pb()
+
+
+def serialized(message: Any) -> bytes:
+    """The bytes of a protobuf message."""
+    encoded: bytes = message.SerializeToString()
+    return encoded

@@ -20,6 +20,7 @@ from heliograph.server.pubsub.limits import (
 )
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
+from heliograph.server.pubsub.proto import serialized
 from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.schema_checks import SchemaChecks
 from heliograph.server.pubsub.texts import exists
@@ -134,9 +135,3 @@ def _refuse_size(size: int) -> None:
     if size > PUBLISH_PAYLOAD_BYTES_MAX:
         raise InvalidArgument(f"Request payload size exceeds the limit: {PUBLISH_PAYLOAD_BYTES_MAX} bytes.")
     check_request_bytes(size, PUBLISH_REQUEST_BYTES_MAX)
-
-
-def serialized(message: Any) -> bytes:
-    """The bytes of a protobuf message."""
-    encoded: bytes = message.SerializeToString()
-    return encoded

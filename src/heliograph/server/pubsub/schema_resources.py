@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import InvalidArgument, InvalidSchema
 from heliograph.server.pubsub import proto
-from heliograph.server.pubsub.durations import SECOND_NS
 from heliograph.server.pubsub.profile import Profile
 from heliograph.server.pubsub.schema_store import Revision, StoredSchema
 from heliograph.wire.schemas.schema import Encoding, SchemaType, compile_schema, read_schema

@@ -12,7 +12,7 @@ from heliograph.server.call import Call
 from heliograph.server.pubsub import proto
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
-from heliograph.server.pubsub.publisher import serialized
+from heliograph.server.pubsub.proto import serialized
 from heliograph.server.pubsub.schema_checks import SchemaChecks, violation
 from heliograph.server.pubsub.schema_resources import encoding, resource, split_name, understand
 from heliograph.server.pubsub.schema_store import Revision, SchemaStore, StoredSchema

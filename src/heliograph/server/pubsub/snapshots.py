@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.broker.protocol import Broker, SnapshotInfo
-from heliograph.engine.settings import NEVER_NS
+from heliograph.engine.settings import NEVER_NS, SECOND_NS
 from heliograph.errors import AlreadyExists, InvalidArgument
 from heliograph.server.call import Call
 from heliograph.server.feed import Feeds
 from heliograph.server.pubsub import masks, names, policies, proto
-from heliograph.server.pubsub.durations import SECOND_NS
 from heliograph.server.pubsub.limits import check_labels
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
-from heliograph.server.pubsub.publisher import serialized
+from heliograph.server.pubsub.proto import serialized
 from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.texts import exists
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from heliograph.broker.protocol import Broker
 from heliograph.engine.message import Delivery
+from heliograph.engine.settings import SECOND_NS
 from heliograph.errors import InvalidArgument, SubscriptionDetached, SubscriptionNotFound, Unavailable
 from heliograph.server.closing import Closing
 from heliograph.server.feed import Feed, Feeds
@@ -20,7 +21,6 @@ from heliograph.server.grpc.call import BidiCall
 from heliograph.server.pubsub import proto
 from heliograph.server.pubsub.limits import (
     PULL_MESSAGES_MAX,
-    SECOND_NS,
     check_modified_ack_deadline,
 )
 from heliograph.server.pubsub.outstanding import UNREAD_BYTES_MAX, Held, Unread

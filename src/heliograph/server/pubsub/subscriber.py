@@ -9,7 +9,7 @@ from typing import Any
 from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.broker.reply import Reply
 from heliograph.engine.message import Delivery
-from heliograph.engine.settings import SubscriptionSettings
+from heliograph.engine.settings import SECOND_NS, SubscriptionSettings
 from heliograph.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from heliograph.server.call import Call
 from heliograph.server.closing import Closing
@@ -20,13 +20,12 @@ from heliograph.server.pubsub.limits import (
     PULL_BYTES,
     PULL_MESSAGES_MAX,
     RESPONSE_BYTES_MAX,
-    SECOND_NS,
     check_modified_ack_deadline,
     check_request_bytes,
 )
 from heliograph.server.pubsub.paging import page
 from heliograph.server.pubsub.profile import STRICT, Profile
-from heliograph.server.pubsub.publisher import serialized
+from heliograph.server.pubsub.proto import serialized
 from heliograph.server.pubsub.quotas import Quota, in_project
 from heliograph.server.pubsub.texts import exists, stale_ack_ids
 from heliograph.server.taking import give_back, take_or_wait

@@ -14,10 +14,9 @@ from heliograph.broker.protocol import SubscriptionInfo
 from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.filters import parse_filter
 from heliograph.engine.retry import RetryPolicy
-from heliograph.engine.settings import SUBSCRIPTION_DEFAULTS, SubscriptionSettings
+from heliograph.engine.settings import SECOND_NS, SUBSCRIPTION_DEFAULTS, SubscriptionSettings
 from heliograph.errors import InvalidArgument
 from heliograph.server.pubsub import durations, exports, names, proto, push_config, transforms
-from heliograph.server.pubsub.durations import SECOND_NS
 from heliograph.server.pubsub.limits import (
     BACKOFF_SECONDS,
     DAY_SECONDS,

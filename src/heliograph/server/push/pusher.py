@@ -1,14 +1,13 @@
 """One push subscription: takes its messages as its pace allows, and settles each by what the endpoint answers.
 
 Between messages nothing runs: the broker's watch wakes it, or the one alarm clock of all pushers. Time is the broker's,
-so a test that moves the clock moves pauses and deadlines too. Event loop thread only, save `_signal`.
+so a test that moves the clock moves pauses and deadlines too. Event loop thread only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +17,7 @@ from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.engine.message import Delivery, size_bytes
 from heliograph.engine.settings import NEVER_NS, SECOND_NS
 from heliograph.errors import HeliographError, SubscriptionNotFound
+from heliograph.server.loop_signal import LoopSignal
 from heliograph.server.pubsub import proto
 from heliograph.server.push.envelope import NotAcknowledged, push_request, rfc3339
 from heliograph.server.push.pace import Pace
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
 """Of the messages under way for one subscription; a larger one goes alone."""
 
-TROUBLE_NS = 1_000_000_000
+TROUBLE_NS = SECOND_NS
 """When the broker cannot give messages at present, it is asked again so much later."""
 
 log = logging.getLogger(__name__)
@@ -134,10 +134,8 @@ class Pusher:
         self._may_have = False
         self._taking: asyncio.Task[None] | None = None
         self._ended = False
-        self._signalled = False
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._watch = self._broker.watch(info.name, self._signal)
+        self._watch = self._broker.watch(info.name, LoopSignal(self._arrived))
 
     @property
     def state(self) -> PushState:
@@ -154,18 +152,8 @@ class Pusher:
 
     # ── what wakes it ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _signal(self) -> None:
-        """The broker's call, from any thread: there may be messages, or the subscription is gone."""
-        if self._signalled:
-            return
-        self._signalled = True
-        if threading.get_ident() == self._thread:
-            self._loop.call_soon(self._arrived)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._arrived)
-
     def _arrived(self) -> None:
-        self._signalled = False
+        """There may be messages, or the subscription is gone or changed."""
         self._signals += 1
         self._may_have = True
         self.go_on()

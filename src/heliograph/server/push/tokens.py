@@ -22,6 +22,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from heliograph.broker.protocol import Broker
+from heliograph.engine.settings import SECOND_NS
 from heliograph.server.push import ISSUER
 
 LIFE_SECONDS = 3_600
@@ -31,7 +32,6 @@ RENEW_SECONDS = 300
 COLLECTION, DOCUMENT = "push", "signing-key"
 KEY_BITS = 2_048
 TOKENS_MAX = 1_000
-SECOND_NS = 1_000_000_000
 
 
 class Tokens:
