@@ -46,7 +46,7 @@ _log = logging.getLogger("heliograph")
 EVENTS_BYTES_MAX = 256 * 1024 * 1024
 """How much a file keeps of its event log; the oldest part goes first."""
 
-EVENTS_IN_MEMORY_MAX = 1_000_000
+EVENTS_IN_MEMORY_MAX = 200_000
 """How many events a broker in memory keeps, about."""
 
 FORWARDING_SECONDS_MAX = 5.0

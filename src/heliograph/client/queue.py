@@ -52,6 +52,7 @@ from heliograph.errors import (
     HeliographError,
     InvalidArgument,
     MessageNotFound,
+    Unavailable,
 )
 from heliograph.wire.queues import (
     PREFETCH_MAX,
@@ -490,9 +491,9 @@ class Queue:
     def _ask(self, operation: Callable[[], T]) -> T:
         try:
             return operation()
-        except MessageNotFound:
-            raise
         except HeliographError as error:
+            if self._closed and isinstance(error, Unavailable):
+                raise FailedPrecondition("The queue is closed") from None
             raise in_words_of_queues(error) from None
 
 

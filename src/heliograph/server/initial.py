@@ -29,9 +29,8 @@ KINDS = ("schemas", "topics", "subscriptions", "queues")
 """In the order in which they are made: a topic may name a schema, a subscription its topic and another one."""
 
 _SHOWN_CHARACTERS_MAX = 60
-_REFERENCES: dict[
-    str, dict[tuple[str, ...], str]
-] = {  # fields that hold the name of another resource, and of which collection
+# fields that hold the name of another resource, and of which collection that is
+_REFERENCES: dict[str, dict[tuple[str, ...], str]] = {
     "topics": {("schemaSettings", "schema"): "schemas"},
     "subscriptions": {("topic",): "topics", ("deadLetterPolicy", "deadLetterTopic"): "topics"},
 }
