@@ -13,8 +13,8 @@ import msgspec
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import AlreadyExists, HeliographError, InvalidArgument, QueueExists
 from heliograph.server import queue_requests
