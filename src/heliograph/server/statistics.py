@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker, SubscriptionInfo
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.errors import SubscriptionNotFound
 from heliograph.server.http import answer_json, query
 from heliograph.server.routing import Receive, Route, Scope, Send
