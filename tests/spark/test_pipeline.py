@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from heliograph.broker.broker import LocalBroker
@@ -125,7 +126,8 @@ def test_the_whole_pipeline_on_the_flights(world: World, tmp_path: Path) -> None
     schema = tmp_path / "flight.avsc"
     schema.write_text(json.dumps(SCHEMA))
 
-    assert world.run("archive", limits=Limits(batch_messages=published // 3 + 1)).figures["messages"] == published
+    limits = Limits(batch_messages=published // 3 + 1)
+    assert world.run("archive", limits=limits, delta=True).figures["messages"] == published
     options = RefineOptions({TOPIC: str(schema)}, unique_by="value.row")
     refined = world.run("refine", refine=options)
     assert refined.figures == {"topics": 1, "refined": len(rows), "quarantined": CORRUPTED, "duplicates": TWICE}
@@ -142,6 +144,8 @@ def test_the_whole_pipeline_on_the_flights(world: World, tmp_path: Path) -> None
     assert (before["batches before"], before["batches"]) == (7, 5)
     check_refined(world, frame)
     assert world.run("reconcile").figures["differences"] == 0
+    delta = DeltaTable(str(world.place.table("archive"))).to_pyarrow_dataset()
+    assert delta.count_rows() == published + world.broker.log_bounds(AGAIN)[1]
     assert [run.error for job in ("archive", "refine", "metrics") for run in runs(world.place.directory, job)] == [
         ""
     ] * 5

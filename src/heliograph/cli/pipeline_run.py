@@ -89,12 +89,13 @@ def archive(
     allow_data_loss: Annotated[
         bool, typer.Option("--allow-data-loss", help="Go on where messages went before they were archived.")
     ] = False,
+    delta: Annotated[bool, typer.Option("--delta", help="Make the archive a Delta table, too, from now on.")] = False,
 ) -> Own:
     """Every topic's log becomes Parquet files by topic, day and hour."""
     from heliograph.spark.pipeline.archive import Limits
 
     limits = Limits(batch_messages, file_messages, least_messages, parse_seconds(max_age))
-    return {"limits": limits, "allow_data_loss": allow_data_loss}
+    return {"limits": limits, "allow_data_loss": allow_data_loss, "delta": delta}
 
 
 @job_command("refine")

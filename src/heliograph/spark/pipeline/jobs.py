@@ -29,12 +29,14 @@ class JobOptions(NamedTuple):
     Args:
         limits: archive: of batches and files.
         allow_data_loss: archive: go on where the broker has trimmed what was never archived.
+        delta: archive: keep a Delta log beside the files, from now on.
         window_seconds: metrics: the width of windows.
         refine, replay, maintain: see there.
     """
 
     limits: archiving.Limits = archiving.Limits()
     allow_data_loss: bool = False
+    delta: bool = False
     window_seconds: float = 60.0
     refine: RefineOptions = RefineOptions()
     replay: ReplayOptions = ReplayOptions()
@@ -80,6 +82,7 @@ def _archive(spark: SparkSession, place: Place, options: JobOptions, tell: Tell)
             )
         except HeliographError as error:
             failures.append(error)
+    archiving.mirror_to_delta(place.table("archive"), wanted=options.delta)
     if failures:
         raise failures[0]
     messages = sum(each.messages for each in archived)

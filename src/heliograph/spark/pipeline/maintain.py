@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from heliograph.errors import FailedPrecondition
 from heliograph.spark.failure import in_one_line
-from heliograph.spark.pipeline.archive import write_by_hour
+from heliograph.spark.pipeline.archive import mirror_to_delta, write_by_hour
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, silent
 from heliograph.spark.pipeline.table import Commit, File, Table, exactly, write_whole
 
@@ -69,6 +69,8 @@ def maintain(spark: SparkSession, place: Place, options: MaintainOptions, tell: 
                     path.unlink(missing_ok=True)
                 counts["stray files"] += len(strays)
                 _remove_empty(table.directory)
+            if name == "archive":
+                mirror_to_delta(table.directory)
         except FailedPrecondition as error:
             if "damaged" in error.message:
                 raise
