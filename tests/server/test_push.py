@@ -265,6 +265,26 @@ def test_1_13_2_an_answer_later_than_the_ack_deadline_is_none(timed: Timed, endp
     wait_until(lambda: settled(timed.http, name))
 
 
+def test_1_13_2_a_request_under_a_shorter_deadline_ends_before_an_older_one(timed: Timed, endpoint: Endpoint) -> None:
+    topic, name = push_to(timed.rpc, "projects/p", endpoint.url, ack_deadline_seconds=600)
+    timed.rpc.publish(topic, b"opens the window")
+    wait_until(lambda: status(timed.http, name)["push"]["window"] == 2)
+    late = threading.Event()
+    endpoint.answer = lambda _: 200 if late.wait(10) else 500
+    timed.rpc.publish(topic, b"long")
+    endpoint.wait(2)
+    fields = {"name": name, "ack_deadline_seconds": 10}
+    timed.rpc("UpdateSubscription", subscription=fields, update_mask={"paths": ["ack_deadline_seconds"]})
+    timed.rpc.publish(topic, b"short")
+    endpoint.wait(3)
+    timed.clock.advance(10)
+    wait_until(lambda: bool(status(timed.http, name)["push"]["last_error"]))
+    state = status(timed.http, name)
+    assert state["push"]["last_error"]["error"] == "No answer within the ack deadline of 10 s"
+    assert (state["push"]["outstanding"], state["statistics"]["outstanding"]) == (1, 1)
+    late.set()
+
+
 def test_1_13_3_the_retry_policy_of_the_subscription_applies_to_each_message(timed: Timed, endpoint: Endpoint) -> None:
     endpoint.answer = lambda pushed: 500 if text(pushed) == "bad" else 200
     policy = {"minimum_backoff": {"seconds": 30}, "maximum_backoff": {"seconds": 60}}

@@ -113,6 +113,20 @@ def test_1_8_3_each_id_that_failed_is_named_and_no_other(rpc: Rpc, topic: str, p
     assert sorted(stale_ids(raised.value)) == sorted([one, two])
 
 
+def test_1_8_3_of_more_failed_ids_than_headers_hold_none_is_named_lest_the_others_pass_for_successes(
+    rpc: Rpc, topic: str, project: str
+) -> None:
+    name = f"{project}/subscriptions/exactly-once"
+    rpc.create_subscription(name, topic, enable_exactly_once_delivery=True)
+    for count, named in ((70, 70), (100, 0)):
+        rpc.publish(topic, *[b"x"] * count)
+        ack_ids = [received.ack_id for received in rpc.pull(name)]
+        rpc.acknowledge(name, *ack_ids)
+        with pytest.raises(Failure) as raised:
+            rpc.acknowledge(name, *ack_ids)
+        assert (raised.value.code(), len(stale_ids(raised.value))) == (INVALID, named)
+
+
 @pytest.mark.parametrize("seconds", [None, 60, 0])
 def test_1_8_2_an_id_that_is_named_twice_in_one_call_is_one_id_and_no_failure(
     rpc: Rpc, topic: str, project: str, seconds: int | None

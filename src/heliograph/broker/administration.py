@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from heliograph.broker.protocol import SnapshotInfo, SubscriptionInfo, TopicInfo
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.broker.reply import Reply
 from heliograph.broker.watches import SubscriptionWatch, wake
 from heliograph.engine.engine import Engine
@@ -27,8 +28,6 @@ from heliograph.errors import QueueExists, QueueNotFound
 from heliograph.store.protocol import Commit, Store
 
 T = TypeVar("T")
-
-QUEUE_PREFIX = "queues/"
 
 NO_LABELS: dict[str, str] = {}
 

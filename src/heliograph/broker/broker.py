@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, get_args
 
-from heliograph.broker.administration import QUEUE_PREFIX
 from heliograph.broker.claims import Claims
 from heliograph.broker.clock import Clock, SystemClock, Timer
 from heliograph.broker.forwarding import dead_letter_draft
@@ -475,6 +474,3 @@ class LocalBroker(Claims, Staging, Reading):
 def _check_path(data_dir: object) -> None:
     if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
         raise InvalidArgument(f"data_dir must be the path of a directory, not {data_dir!r}")
-
-
-__all__ = ["QUEUE_PREFIX", "LocalBroker"]

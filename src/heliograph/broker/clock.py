@@ -31,15 +31,31 @@ class Clock(Protocol):
         """A timer that calls `callback()` from a thread of the clock's choice."""
 
 
+SET_NS = 1_000_000_000
+"""By how much the machine's clock must be ahead to count as set: the two readings are not taken at once."""
+
+WAIT_SECONDS_MAX = 60.0
+"""A timer looks at the clock so often at least: while the machine sleeps, its waits do not get shorter."""
+
+
 class SystemClock:
-    """The machine's clock, held from running backwards: an ack deadline must not move because the clock was set."""
+    """The machine's clock, held from running backwards: an ack deadline must not move because the clock was set.
+
+    It follows the clock forwards, though: while a machine sleeps its monotonic clock stands still, and a broker that
+    was late ever after would give messages publish times before the instants that clients seek to.
+    """
 
     def __init__(self) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ns(self) -> int:
         """Nanoseconds since the epoch, never less than before."""
-        return time.monotonic_ns() + self._offset_ns
+        wall_ns = time.time_ns()
+        awake_ns = time.monotonic_ns()
+        if wall_ns - awake_ns - self._offset_ns > SET_NS:
+            # not added to: another thread may have seen it as well
+            self._offset_ns = max(self._offset_ns, wall_ns - awake_ns)
+        return awake_ns + self._offset_ns
 
     def timer(self, callback: Callable[[], None]) -> Timer:
         """A timer with a daemon thread of its own, started when it is first set."""
@@ -90,8 +106,7 @@ class _ThreadTimer:
                 if left_ns is not None and left_ns <= 0:
                     self._instant_ns = None
                     return True
-                # a day at most: longer waits overflow on some systems
-                self._changed.wait(None if left_ns is None else min(left_ns / 1e9, 86_400.0))
+                self._changed.wait(None if left_ns is None else min(left_ns / 1e9, WAIT_SECONDS_MAX))
         return False
 
 

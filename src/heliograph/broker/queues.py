@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.errors import HeliographError, QueueFull, QueueNotFound, SubscriptionNotFound, TopicNotFound
+
+QUEUE_PREFIX = "queues/"
+"""A queue `tasks` is the topic and the subscription `queues/tasks`."""
 
 
 def in_words_of_queues(error: HeliographError) -> HeliographError:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
-from heliograph.cli.show import pairs, print_json_line
+from heliograph.cli.show import counting, pairs, print_json, print_json_line
 
 BATCH_MESSAGES_MAX = 500
 BATCH_BYTES_MAX = 4_000_000
@@ -54,7 +54,38 @@ def print_message_json(message: ShownMessage, **more: object) -> None:
     print_json_line(told | {"attributes": message.attributes, "ordering_key": message.ordering_key} | more)
 
 
-def batches(messages: Iterator[T], size_bytes: Callable[[T], int]) -> Iterator[list[T]]:
+def publish_all(
+    messages: Iterable[T], size_bytes: Callable[[T], int], publish: Callable[[list[T]], list[str]]
+) -> list[str]:
+    """Publish messages as they come, in batches that fit into one request.
+
+    Args:
+        size_bytes: of a message, about.
+        publish: publishes a batch; gives the ids.
+
+    Returns:
+        The ids of all.
+    """
+    ids: list[str] = []
+    with counting("publishing") as step:
+        for batch in batches(messages, size_bytes):
+            made = publish(batch)
+            step(len(made))
+            ids += made
+    return ids
+
+
+def print_published(ids: list[str], where: str, key: str, *, as_json: bool, in_short: bool) -> None:
+    """What was published: the ids, under `key` in JSON; in short their number."""
+    if as_json:
+        print_json({key: ids})
+    elif in_short:
+        print(f"Published {len(ids):,} messages to {where}")
+    else:
+        print("\n".join(ids))
+
+
+def batches(messages: Iterable[T], size_bytes: Callable[[T], int]) -> Iterator[list[T]]:
     """Messages as they come, in lists that fit into one request."""
     gathered: list[T] = []
     gathered_bytes = 0

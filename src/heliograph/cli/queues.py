@@ -11,11 +11,10 @@ import typer
 from heliograph.cli.door import Door
 from heliograph.cli.duration import parse_seconds
 from heliograph.cli.failure import ExitCode, Failure
-from heliograph.cli.messages import batches, print_text
+from heliograph.cli.messages import print_published, print_text, publish_all
 from heliograph.cli.show import (
     AsJson,
     age,
-    counting,
     input_lines,
     pairs,
     parse_pairs,
@@ -141,18 +140,9 @@ def publish(
     from_input = messages == ["-"]
     lines: Iterable[str] = input_lines() if from_input else messages
     drafts = ({"message": line if text else _value(line)} | given for line in lines)
-    ids: list[str] = []
-    with target as door, counting("publishing") as step:
-        for batch in batches(drafts, lambda draft: len(str(draft))):
-            made = door.command("queue.publish_batch", queue=name, messages=batch)["message_ids"]
-            step(len(made))
-            ids += made
-    if as_json:
-        print_json({"message_ids": ids})
-    elif from_input:
-        print(f"Published {len(ids):,} messages to {name}")
-    else:
-        print("\n".join(ids))
+    with target as door:
+        ids = publish_all(drafts, lambda draft: len(str(draft)), lambda batch: _publish(door, name, batch))
+    print_published(ids, name, "message_ids", as_json=as_json, in_short=from_input)
 
 
 @queue_app.command("consume")
@@ -253,6 +243,11 @@ def _value(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return line
+
+
+def _publish(door: Door, name: str, batch: list[dict[str, Any]]) -> list[str]:
+    ids: list[str] = door.command("queue.publish_batch", queue=name, messages=batch)["message_ids"]
+    return ids
 
 
 def _consume(door: Door, name: str, limit: int, wait: float | None, ack_deadline: float | None) -> list[dict[str, Any]]:

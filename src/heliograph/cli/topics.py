@@ -10,11 +10,10 @@ import typer
 
 from heliograph.cli.door import Door
 from heliograph.cli.duration import parse_seconds, proto_duration
-from heliograph.cli.messages import batches
+from heliograph.cli.messages import print_published, publish_all
 from heliograph.cli.show import (
     AsJson,
     Labels,
-    counting,
     input_lines,
     pairs,
     parse_pairs,
@@ -175,18 +174,8 @@ def publish(
         from_input = data == ["-"]
         texts: Iterable[str] = input_lines() if from_input else data or [""]
         messages = (_message(text, attributes, ordering_key) for text in texts)
-        ids: list[str] = []
-        with counting("publishing") as step:
-            for batch in batches(messages, _size):
-                made = _publish(door, full, batch)
-                step(len(made))
-                ids += made
-        if as_json:
-            print_json({"messageIds": ids})
-        elif from_input:
-            print(f"Published {len(ids):,} messages to {full}")
-        else:
-            print("\n".join(ids))
+        ids = publish_all(messages, _size, lambda batch: _publish(door, full, batch))
+    print_published(ids, full, "messageIds", as_json=as_json, in_short=from_input)
 
 
 topic_app.command("publish")(publish)

@@ -17,8 +17,8 @@ import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.client.topic_pattern import is_pattern, matches
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import AlreadyExists, QueueExists, QueueNotFound, TopicNotFound

@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker, Watch
-from heliograph.broker.queues import in_words_of_queues
+from heliograph.broker.queues import QUEUE_PREFIX, in_words_of_queues
 from heliograph.broker.reply import Reply
 from heliograph.client.arguments import count_of, name_of, nanoseconds, seconds_of, struct_of
 from heliograph.client.backing import backing

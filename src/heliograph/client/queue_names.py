@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.client.backing import backing
 from heliograph.client.message_queue import MessageQueue
 

@@ -13,8 +13,8 @@ import msgspec
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import AlreadyExists, HeliographError, InvalidArgument, QueueExists
 from heliograph.server import queue_requests
@@ -29,9 +29,8 @@ KINDS = ("schemas", "topics", "subscriptions", "queues")
 """In the order in which they are made: a topic may name a schema, a subscription its topic and another one."""
 
 _SHOWN_CHARACTERS_MAX = 60
-_REFERENCES: dict[
-    str, dict[tuple[str, ...], str]
-] = {  # fields that hold the name of another resource, and of which collection
+# fields that hold the name of another resource, and of which collection that is
+_REFERENCES: dict[str, dict[tuple[str, ...], str]] = {
     "topics": {("schemaSettings", "schema"): "schemas"},
     "subscriptions": {("topic",): "topics", ("deadLetterPolicy", "deadLetterTopic"): "topics"},
 }

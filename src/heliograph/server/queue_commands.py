@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
-from heliograph.broker.queues import in_words_of_queues
+from heliograph.broker.queues import QUEUE_PREFIX, in_words_of_queues
 from heliograph.engine.message import Delivery, Message, message_id, size_bytes, split_message_id
 from heliograph.engine.settings import SubscriptionSettings
 from heliograph.errors import (

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker
-from heliograph.broker.queues import in_words_of_queues
+from heliograph.broker.queues import QUEUE_PREFIX, in_words_of_queues
 from heliograph.engine.message import Delivery
 from heliograph.errors import HeliographError
 from heliograph.server.closing import Closing

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from heliograph.broker.broker import QUEUE_PREFIX
 from heliograph.broker.protocol import Broker, SubscriptionInfo
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.errors import SubscriptionNotFound
 from heliograph.server.http import answer_json, query
 from heliograph.server.routing import Receive, Route, Scope, Send
@@ -61,7 +61,8 @@ def _of(broker: Broker, info: SubscriptionInfo) -> dict[str, Any]:
     }
     totals = found.totals
     names = ("published", "delivered", "redelivered", "acknowledged", "nacked", "expired", "dead_lettered", "dropped")
-    return told | {f"{each}_total": getattr(totals, each) for each in names}
+    told |= {f"{each}_total": getattr(totals, each) for each in names}
+    return told | {"created_ns": info.created_ns}
 
 
 def _age_seconds(broker: Broker, instant_ns: int) -> float:

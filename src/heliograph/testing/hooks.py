@@ -9,8 +9,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from heliograph.broker import staging
-from heliograph.broker.broker import QUEUE_PREFIX, LocalBroker, open_store
+from heliograph.broker.broker import LocalBroker, open_store
 from heliograph.broker.housekeeping import MEMORY_BUDGET_BYTES
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.errors import NotFound
 from heliograph.server import log
 from heliograph.server.pubsub import policies, schema_store

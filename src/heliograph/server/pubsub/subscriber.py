@@ -215,7 +215,7 @@ class Subscriber:
             raise InvalidArgument("You have not specified an ack ID in the request.")
         return name, ack_ids
 
-    def _tell_stale(self, name: str, stale: Iterable[str]) -> None:
+    def _tell_stale(self, name: str, stale: Sequence[str]) -> None:
         if stale and self._broker.get_subscription(name).settings.enable_exactly_once_delivery:
             raise stale_ack_ids(stale)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from google.rpc.error_details_pb2 import ErrorInfo
 
@@ -23,7 +23,8 @@ ERROR_INFO_URL = "type.googleapis.com/google.rpc.ErrorInfo"
 
 ERROR_INFO_BYTES_MAX = 4_500
 """Base64 makes 6 KB of it. Clients accept 8 KiB of headers before they may refuse the answer as a whole, which the
-Python client takes for a passing failure and retries; so of very many failed ids the last go unnamed."""
+Python client takes for a passing failure and retries. And where any id is named, the Java client takes the others for
+successes; so where not all can be named none is, and clients call the outcome of each unknown."""
 
 
 def translate(error: HeliographError) -> RpcError:
@@ -45,15 +46,11 @@ def exists(name: str) -> AlreadyExists:
     return AlreadyExists(f"Resource already exists in the project (resource={leaf(name)}).")
 
 
-def stale_ack_ids(ack_ids: Iterable[str]) -> RpcError:
+def stale_ack_ids(ack_ids: Sequence[str]) -> RpcError:
     """The failure of an acknowledgement under exactly-once delivery; the other ids of the call were applied (1.8.2)."""
     info = ErrorInfo(reason="EXACTLY_ONCE_ACKID_FAILURE", domain="pubsub.googleapis.com")
-    size = 0
-    for ack_id in ack_ids:
-        size += len(ack_id) + 50
-        if size > ERROR_INFO_BYTES_MAX:
-            break
-        info.metadata[ack_id] = "PERMANENT_FAILURE_INVALID_ACK_ID"
+    if sum([len(ack_id) + 50 for ack_id in ack_ids]) <= ERROR_INFO_BYTES_MAX:
+        info.metadata.update(dict.fromkeys(ack_ids, "PERMANENT_FAILURE_INVALID_ACK_ID"))
     return RpcError(
         INVALID_ARGUMENT,
         "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have "

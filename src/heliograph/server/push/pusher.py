@@ -15,7 +15,7 @@ import msgspec
 
 from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.engine.message import Delivery, size_bytes
-from heliograph.engine.settings import SECOND_NS
+from heliograph.engine.settings import NEVER_NS, SECOND_NS
 from heliograph.errors import HeliographError, SubscriptionNotFound
 from heliograph.server.loop_signal import LoopSignal
 from heliograph.server.pubsub import proto
@@ -126,6 +126,7 @@ class Pusher:
         self._config = config
         self._pace = Pace()
         self._outstanding: dict[str, _Push] = {}  # by ack id, oldest first
+        self._earliest_ns = NEVER_NS  # no lease of those ends before
         self._bytes = 0
         self._settled: list[tuple[str, bool]] = []  # (ack id, acknowledged) that the broker is not told yet
         self._last_error: PushError | None = None
@@ -221,8 +222,8 @@ class Pusher:
             task = self._loop.create_task(self._push(self._config, delivery))
             self._outstanding[delivery.ack_id] = _Push(delivery, now_ns, size, task)
             self._bytes += size
-        if self._outstanding:
-            self._set_deadline()
+            self._earliest_ns = min(self._earliest_ns, delivery.deadline_ns)
+        self._set_deadline()
         self.go_on()
 
     async def _push(self, config: Any, delivery: Delivery) -> None:
@@ -261,20 +262,23 @@ class Pusher:
     def _end_overdue(self) -> None:
         """Requests whose leases are over, have failed (1.13.2). The broker has taken the messages back already."""
         now_ns = self._broker.now_ns()
+        if now_ns < self._earliest_ns:
+            return
         for ack_id, push in list(self._outstanding.items()):
             if push.delivery.deadline_ns > now_ns:
-                break  # the others began later
+                continue
             del self._outstanding[ack_id]
             self._bytes -= push.size
             push.task.cancel()
-            seconds = self._info.settings.ack_deadline_ns / 1e9
-            self._failed(push, self._config.push_endpoint, f"No answer within the ack deadline of {seconds:g} s")
-        if self._outstanding:
-            self._set_deadline()
+            seconds = (push.delivery.deadline_ns - push.began_ns) / SECOND_NS
+            self._failed(push, self._config.push_endpoint, f"No answer within the ack deadline of {seconds:.3g} s")
+        # the oldest need not be the first to end: the ack deadline may have been changed
+        self._earliest_ns = min((push.delivery.deadline_ns for push in self._outstanding.values()), default=NEVER_NS)
+        self._set_deadline()
 
     def _set_deadline(self) -> None:
-        first = next(iter(self._outstanding.values()))
-        self._shared.alarm(first.delivery.deadline_ns, self)
+        if self._outstanding:
+            self._shared.alarm(self._earliest_ns, self)
 
     # ── settling ────────────────────────────────────────────────────────────────────────────────────────────────────
 
