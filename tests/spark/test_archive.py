@@ -15,11 +15,12 @@ import pytest
 from heliograph.errors import FailedPrecondition, Internal, TopicNotFound, Unavailable
 from heliograph.spark.log_client import LogClient
 from heliograph.spark.pipeline import archive as archiving
-from heliograph.spark.pipeline.archive import Archived
+from heliograph.spark.pipeline.archive import Archived, Limits
+from heliograph.spark.pipeline.table import Table
 from tests.spark.fakes import TOPIC, LogBroker, ServerThread, messages
 
 
-def write_hours(_spark: Any, options: Mapping[str, str], target: Path) -> None:
+def write_hours(_spark: Any, options: Mapping[str, str], target: Path, _file_messages: int) -> None:
     """Two files, as two of Spark's tasks would write them."""
     client = LogClient(options["endpoint"])
     number = client.bounds(options["topic"]).topic_number
@@ -52,7 +53,7 @@ class Runs:
         self.endpoint = endpoint
         self.directory = directory
 
-    def run(self, **options: bool) -> Archived:
+    def run(self, **options: Any) -> Archived:
         no_spark: Any = None
         return archiving.archive(no_spark, endpoint=self.endpoint, topic=TOPIC, directory=self.directory, **options)
 
@@ -116,7 +117,7 @@ def killed_at(owner: Any, name: str, replacement: Any) -> Iterator[None]:
 
 
 def test_killed_while_writing_nothing_is_visible_and_the_next_run_has_everything(runs: Runs) -> None:
-    with killed_at(archiving, "_commit", killed):
+    with killed_at(Table, "put", killed):
         runs.run()
     assert (runs.visible(), len(runs.left_over())) == ([], 2)
     assert runs.run().messages == 100
@@ -124,8 +125,8 @@ def test_killed_while_writing_nothing_is_visible_and_the_next_run_has_everything
 
 
 def test_killed_after_the_commit_the_next_run_moves_the_files_on_and_adds_nothing(runs: Runs) -> None:
-    commit = archiving._commit
-    with killed_at(archiving, "_commit", lambda *arguments: killed(commit(*arguments))):
+    put = Table.put
+    with killed_at(Table, "put", lambda *arguments: killed(put(*arguments))):
         runs.run()
     assert runs.visible() == []
     again = runs.run()
@@ -145,8 +146,8 @@ def test_killed_between_two_files_the_next_run_moves_the_other_one(runs: Runs) -
 
 
 def test_a_writer_that_loses_rows_archives_nothing(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lossy(spark: Any, options: Mapping[str, str], target: Path) -> None:
-        write_hours(spark, {**options, "endingOffsets": str(int(options["endingOffsets"]) - 1)}, target)
+    def lossy(spark: Any, options: Mapping[str, str], target: Path, file_messages: int) -> None:
+        write_hours(spark, {**options, "endingOffsets": str(int(options["endingOffsets"]) - 1)}, target, file_messages)
 
     monkeypatch.setattr(archiving, "write_hours", lossy)
     with pytest.raises(Internal, match="99 of 100"):
@@ -204,3 +205,26 @@ def test_without_a_broker_the_archive_stays_as_it_is(runs: Runs) -> None:
     with pytest.raises(Unavailable):
         Runs("127.0.0.1:1", runs.directory).run()
     assert runs.visible() == list(range(1, 101))
+
+
+def test_a_large_backlog_is_archived_in_batches_and_goes_on_where_it_was_killed(runs: Runs) -> None:
+    batches: list[int] = []
+
+    def second_batch_kills(messages: int) -> None:
+        batches.append(messages)
+        if len(batches) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        runs.run(limits=Limits(batch_messages=30), progress=second_batch_kills)
+    assert runs.visible() == list(range(1, 61))
+    assert runs.run(limits=Limits(batch_messages=30)).messages == 40
+    assert runs.visible() == list(range(1, 101))
+
+
+def test_a_small_batch_waits_until_it_is_old_enough(broker: LogBroker, runs: Runs) -> None:
+    waits = runs.run(limits=Limits(least_messages=101, age_seconds=1e9))
+    assert (waits.messages, waits.lag) == (0, 100)
+    assert runs.run(limits=Limits(least_messages=101, age_seconds=1)).messages == 100
+    broker.logs[TOPIC] = messages(201)
+    assert runs.run(limits=Limits(least_messages=101, age_seconds=1e9)).lag == 0

@@ -14,7 +14,9 @@ import typer
 from heliograph import __version__
 from heliograph.cli.completion import completion, prepare_completion
 from heliograph.cli.dead_letters import dead_letter_app
+from heliograph.cli.doctor import doctor
 from heliograph.cli.failure import failure_of
+from heliograph.cli.pipeline import pipeline_app
 from heliograph.cli.queues import queue_app
 from heliograph.cli.schemas import schema_app
 from heliograph.cli.serve import serve
@@ -37,7 +39,7 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(demo)
-for command in (publish, pull, top, tail, completion):
+for command in (publish, pull, top, tail, doctor, completion):
     app.command()(command)
 for name, group in (
     ("topic", topic_app),
@@ -47,6 +49,7 @@ for name, group in (
     ("snapshot", snapshot_app),
     ("schema", schema_app),
     ("store", store_app),
+    ("pipeline", pipeline_app),
 ):
     app.add_typer(group, name=name, no_args_is_help=True, context_settings=HELP_OPTIONS)
 

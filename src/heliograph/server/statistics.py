@@ -61,7 +61,8 @@ def _of(broker: Broker, info: SubscriptionInfo) -> dict[str, Any]:
     }
     totals = found.totals
     names = ("published", "delivered", "redelivered", "acknowledged", "nacked", "expired", "dead_lettered", "dropped")
-    return told | {f"{each}_total": getattr(totals, each) for each in names}
+    told |= {f"{each}_total": getattr(totals, each) for each in names}
+    return told | {"created_ns": info.created_ns}
 
 
 def _age_seconds(broker: Broker, instant_ns: int) -> float:

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from heliograph import errors
 from heliograph.errors import HeliographError, Internal
 
+_PY4J = "An error occurred while calling "
+"""What says nothing; the next line does."""
+
 _OURS = re.compile(r"^heliograph\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
@@ -37,6 +40,8 @@ def translated(what: str, text: str) -> HeliographError:
         name, message = ours[-1]
         return _kind(name)(message)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith(_PY4J):
+        lines = [lines[1].removeprefix(": ")]
     return Internal(f"{what} failed: {lines[0] if lines else 'Spark does not say why'}")
 
 

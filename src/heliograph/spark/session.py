@@ -42,6 +42,8 @@ ALWAYS_CONF: Mapping[str, str] = {
     # Publish times are instants; hours and days of archives are those of UTC.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Instants that every reader knows as such; Spark's default is an old form without a time zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 """What the pipeline relies on, whatever the master."""

@@ -61,6 +61,12 @@ def invalid(name: str) -> InvalidArgument:
     return InvalidArgument(f"Invalid resource name given (name={name}). {_REFER}")
 
 
+def is_of_pubsub(name: str) -> bool:
+    """Whether a topic or a subscription is this door's. Those of others, work queues among them, have names of another
+    form, and keep something of their own as their `resource`."""
+    return name.startswith("projects/")
+
+
 def collection(name: str) -> str:
     """What kind of resource a full name is of: "topics", "subscriptions" …; "" = it is none."""
     parts = name.split("/")

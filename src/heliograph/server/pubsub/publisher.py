@@ -93,7 +93,7 @@ class Publisher:
         """ListTopicSubscriptions: full names (1.3.7)."""
         self._profile.check_name(request.topic, "topics")
         attached = [info.name for info in self._broker.list_subscriptions(request.topic)]
-        attached = [name for name in attached if name.startswith("projects/")]
+        attached = [name for name in attached if names.is_of_pubsub(name)]
         part, token = page(attached, request.page_size, request.page_token)
         return serialized(proto.ListTopicSubscriptionsResponse(subscriptions=attached[part], next_page_token=token))
 

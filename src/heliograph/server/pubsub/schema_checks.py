@@ -18,6 +18,7 @@ from heliograph.engine.settings import TopicSettings
 from heliograph.errors import InvalidArgument, SchemaViolation
 from heliograph.server.grpc.status import INVALID_ARGUMENT, RpcError
 from heliograph.server.pubsub import proto
+from heliograph.server.pubsub.names import is_of_pubsub
 from heliograph.server.pubsub.profile import Profile
 from heliograph.server.pubsub.schema_resources import DELETED_SCHEMA, encoding
 from heliograph.server.pubsub.schema_store import Revision, SchemaStore, StoredSchema
@@ -207,7 +208,7 @@ def violation(
 
 
 def _use(info: TopicInfo) -> _Use | None:
-    if not info.name.startswith("projects/") or not info.settings.resource:  # the resource of others is their own
+    if not is_of_pubsub(info.name) or not info.settings.resource:
         return None
     topic = proto.Topic.FromString(info.settings.resource)
     if not topic.HasField("schema_settings"):

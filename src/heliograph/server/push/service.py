@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from heliograph.broker.clock import Timer
 from heliograph.broker.protocol import Broker
 from heliograph.errors import SubscriptionNotFound
+from heliograph.server.pubsub.names import is_of_pubsub
 from heliograph.server.push.pusher import Pusher, PushState, Shared, push_config
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Pushing:
         """Push what there is."""
         self._loop = asyncio.get_running_loop()
         for info in self._broker.list_subscriptions():
-            if info.name.startswith("projects/"):  # a queue keeps something of its own as its resource
+            if is_of_pubsub(info.name):
                 self.look(info.name)
 
     def look(self, name: str) -> None:

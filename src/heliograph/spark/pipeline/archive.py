@@ -1,78 +1,51 @@
-"""Archives a topic to Parquet: every message once, whatever is killed and whenever.
+"""Archives a topic to Parquet: every message once, whatever is killed and whenever (`table.py` says how).
 
-An archive is a directory that any Parquet reader understands::
-
-    DIRECTORY/topic=projects%2Fp%2Ftopics%2Ft/dt=2013-07-01/hr=12/000003-000000000001-000000020000-00000.zstd.parquet
-    DIRECTORY/_commits/projects%2Fp%2Ftopics%2Ft/000003-000000000001-000000020000.json
-    DIRECTORY/_staging/, DIRECTORY/_lock
-
-The numbers are the topic's number (another one after the topic was deleted and created again), and the first and last
-sequence of the run that wrote the file; `dt` and `hr` are day and hour of publication in UTC.
-
-A run reads what the log holds beyond the last commit, writes it under `_staging`, checks that every message is there,
-and then writes one commit file that names all its files: the moment at which they belong to the archive. Only then are
-they moved to their places, by renaming. What was killed before the commit leaves a heap in `_staging` that the next run
-removes; what was killed after it is moved on by the next run, or by `read_archive`. Names that begin with `_` are
-invisible to Spark and to most readers. Needs a file system with atomic renames, which the driver and all executors see.
+A file's day and hour (`dt`, `hr`) are those of publication in UTC. A run reads what the log holds beyond the last
+commit, in batches, so that a backlog of any size fits and what was killed does not begin anew.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
 
-import msgspec
-import pyarrow.parquet as pq
 from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
 from heliograph.errors import FailedPrecondition, Internal
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.log_client import LogBounds, LogClient
+from heliograph.spark.pipeline.table import Commit, Table
 from heliograph.spark.source import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COMMITS = "_commits"
-STAGING = "_staging"
-LOCK = "_lock"
+BATCH_MESSAGES_MAX = 1_000_000
+"""Messages of one commit: a failure costs no more than reading so many again."""
+
+FILE_MESSAGES_MAX = 2_000_000
+AGE_SECONDS_MAX = 300.0
 
 
-class File(msgspec.Struct, frozen=True):
-    """A file of a commit.
+class Limits(NamedTuple):
+    """How large and how old a batch gets; as Pub/Sub's Cloud Storage subscriptions have it.
 
     Args:
-        path: its place, relative to the archive.
-        staged: where it was written, relative to the archive.
-        rows: messages in it.
-        bytes: its size.
+        batch_messages: a batch has no more messages.
+        file_messages: nor has a file.
+        least_messages: a batch with fewer waits, unless
+        age_seconds: its first message has waited so long.
     """
 
-    path: str
-    staged: str
-    rows: int
-    bytes: int
+    batch_messages: int = BATCH_MESSAGES_MAX
+    file_messages: int = FILE_MESSAGES_MAX
+    least_messages: int = 1
+    age_seconds: float = AGE_SECONDS_MAX
 
 
-class Commit(msgspec.Struct, frozen=True):
-    """What one run added: sequences `first` to `last` of a topic, inclusive, less what the broker had trimmed."""
-
-    topic: str
-    topic_number: int
-    first: int
-    last: int
-    files: list[File]
-
-    @property
-    def rows(self) -> int:
-        """Messages added."""
-        return sum(file.rows for file in self.files)
+LIMITS_DEFAULT = Limits()
 
 
 class Archived(NamedTuple):
@@ -84,6 +57,7 @@ class Archived(NamedTuple):
         messages_total: of this topic in the archive now, over all its lives under this name.
         bytes: size of the files that this run added.
         directory: the archive.
+        lag: messages that the log holds and the archive does not, when the run ended.
     """
 
     topic: str
@@ -91,10 +65,19 @@ class Archived(NamedTuple):
     messages_total: int
     bytes: int
     directory: Path
+    lag: int = 0
 
 
 def archive(
-    spark: SparkSession, *, endpoint: str, topic: str, directory: Path, fail_on_data_loss: bool = True
+    spark: SparkSession,
+    *,
+    endpoint: str,
+    topic: str,
+    directory: Path,
+    token: str = "",
+    fail_on_data_loss: bool = True,
+    limits: Limits = LIMITS_DEFAULT,
+    progress: Callable[[int], None] = lambda messages: None,
 ) -> Archived:
     """Archive what the topic's log holds and the archive does not hold yet. A second run adds nothing.
 
@@ -103,172 +86,133 @@ def archive(
         endpoint: the broker, `http://host:port`.
         topic: full name.
         directory: the archive; made if it is missing.
+        token: for the broker; "" = none.
         fail_on_data_loss: whether it is an error that the broker has trimmed messages since the last run that were
             never archived. What was trimmed before the first run of all is none.
+        limits: of batches and files.
+        progress: is told of each batch how many messages it had.
 
     Raises:
         TopicNotFound: no such topic.
         FailedPrecondition: messages are lost (see above); another run is writing to the archive; or it is damaged.
         Unavailable: no broker answers.
     """
-    directory = directory.absolute()
-    bounds = LogClient(endpoint).bounds(topic)
-    with _lock(directory, wait=False):
-        commits = _moved(directory, topic)
-        shutil.rmtree(_staging(directory, topic), ignore_errors=True)
-        first = _first_unarchived(commits, bounds)
+    client = LogClient(endpoint, token=token)
+    bounds = client.bounds(topic)
+    table = Table(directory)
+    added: list[Commit] = []
+    with table.changing():
+        before = table.settle(topic)
+        first = table.next_position(topic, bounds.topic_number, bounds.first)
         if first < bounds.first and fail_on_data_loss:
             raise FailedPrecondition(
                 f"The broker has trimmed {topic} up to sequence {bounds.first - 1}, but it is archived up to "
                 f"{first - 1} only. To go on without the messages in between, turn off fail_on_data_loss"
             )
         first = max(first, bounds.first)
-        if first <= bounds.last:
-            files = _write(spark, endpoint, topic, directory, bounds._replace(first=first), fail_on_data_loss)
-            commit = Commit(topic, bounds.topic_number, first, bounds.last, files)
-            _commit(directory, commit)
-            _moved(directory, topic)
-            shutil.rmtree(_staging(directory, topic), ignore_errors=True)
-        else:
-            commit = Commit(topic, bounds.topic_number, first, bounds.last, [])
+        if _is_due(client, topic, bounds._replace(first=first), limits):
+            while first <= bounds.last:
+                last = min(first + limits.batch_messages - 1, bounds.last)
+                source = Source(endpoint, token, topic, fail_on_data_loss, limits.file_messages)
+                added.append(_add(spark, table, source, LogBounds(bounds.topic_number, first, last)))
+                progress(added[-1].rows)
+                first = last + 1
     return Archived(
         topic=topic,
-        messages=commit.rows,
-        messages_total=commit.rows + sum(earlier.rows for earlier in commits),
-        bytes=sum(file.bytes for file in commit.files),
-        directory=directory,
+        messages=sum(commit.rows for commit in added),
+        messages_total=sum(commit.rows for commit in [*before, *added]),
+        bytes=sum(commit.bytes for commit in added),
+        directory=table.directory,
+        lag=bounds.last - first + 1,
     )
 
 
-def read_archive(spark: SparkSession, directory: Path, topic: str) -> DataFrame:
-    """All archived messages of a topic: the columns of the source, and `dt` (date) and `hr` (int).
+class Source(NamedTuple):
+    """Where a batch comes from; see `archive` and `Limits`."""
+
+    endpoint: str
+    token: str
+    topic: str
+    fail_on_data_loss: bool
+    file_messages: int
+
+
+def read_archive(
+    spark: SparkSession, directory: Path, topic: str, *, number: int | None = None, first: int = 0, last: int = 2**62
+) -> DataFrame:
+    """The archived messages of a topic: the columns of the source, and `dt` (date) and `hr` (int).
+
+    Args:
+        spark: where to read.
+        directory: the archive.
+        topic: full name.
+        number: of the topic's lives under this name, this one only; None = all.
+        first, last: sequences, inclusive.
 
     Raises:
-        FailedPrecondition: nothing of the topic is archived there, or the archive is damaged.
+        FailedPrecondition: nothing of this is archived there, or the archive is damaged.
     """
-    directory = directory.absolute()
-    commits = _commits(directory, topic)
-    if any(not (directory / file.path).exists() for commit in commits for file in commit.files):
-        with _lock(directory, wait=True):
-            commits = _moved(directory, topic)
-    paths = [str(directory / file.path) for commit in commits for file in commit.files]
+    from pyspark.sql import functions as sf
+
+    table = Table(directory)
+    paths = [str(path) for path in table.files(topic, first, last, number)]
     if not paths:
-        raise FailedPrecondition(f"Nothing of {topic} is archived in {directory}")
+        raise FailedPrecondition(f"Nothing of {topic} is archived in {table.directory}")
     columns = {**COLUMNS, "dt": DateType(), "hr": IntegerType()}
     schema = StructType([StructField(name, kind) for name, kind in columns.items()])
-    return spark.read.schema(schema).option("basePath", str(directory)).parquet(*paths)
+    frame = spark.read.schema(schema).option("basePath", str(table.directory)).parquet(*paths)
+    return frame if (first, last) == (0, 2**62) else frame.where(sf.col("sequence").between(first, last))
 
 
-def _first_unarchived(commits: list[Commit], bounds: LogBounds) -> int:
-    """The sequence after the last archived one of this life of the topic; the first readable one if there is none."""
-    ends = [commit.last + 1 for commit in commits if commit.topic_number == bounds.topic_number]
-    return max(ends, default=bounds.first)
+def _is_due(client: LogClient, topic: str, waiting: LogBounds, limits: Limits) -> bool:
+    """Whether what waits is enough for a batch, or has waited long enough."""
+    count = waiting.last - waiting.first + 1
+    if count <= 0 or count >= limits.least_messages:
+        return count > 0
+    columns = ["sequence", "publish_time_ns"]
+    for batch in client.read(topic, waiting.topic_number, waiting.first, waiting.first, columns):
+        published_ns = int(batch.column("publish_time_ns")[0].as_py())
+        return time.time_ns() - published_ns >= limits.age_seconds * 1e9
+    return True
 
 
-def _write(
-    spark: SparkSession, endpoint: str, topic: str, directory: Path, wanted: LogBounds, fail_on_data_loss: bool
-) -> list[File]:
-    """Write the messages of a range below the staging directory, durably; nobody sees them there."""
-    run = f"{wanted.topic_number:06d}-{wanted.first:012d}-{wanted.last:012d}"
-    staging = _staging(directory, topic) / run
+def _add(spark: SparkSession, table: Table, source: Source, wanted: LogBounds) -> Commit:
     options = {
-        "endpoint": endpoint,
-        "topic": topic,
+        "endpoint": source.endpoint,
+        "token": source.token,
+        "topic": source.topic,
         "startingOffsets": str(wanted.first),
         "endingOffsets": str(wanted.last + 1),
-        "failOnDataLoss": str(fail_on_data_loss),
+        "failOnDataLoss": str(source.fail_on_data_loss),
     }
-    with in_one_line(f"Archiving {topic}"):
-        write_hours(spark, options, staging)
-    files = []
-    for number, staged in enumerate(sorted(staging.glob("dt=*/hr=*/*.parquet"))):
-        _sync(staged)
-        hour = staged.parent.relative_to(staging)
-        path = Path(f"topic={_quoted(topic)}", hour, f"{run}-{number:05d}.zstd.parquet")
-        rows = pq.read_metadata(staged).num_rows
-        files.append(File(str(path), str(staged.relative_to(directory)), rows, staged.stat().st_size))
-    written, expected = sum(file.rows for file in files), wanted.last - wanted.first + 1
-    if written > expected or (written < expected and fail_on_data_loss):
-        raise Internal(f"Spark wrote {written} of {expected} messages of {topic}; nothing was archived")
-    return files
+    expected = wanted.last - wanted.first + 1
+
+    def check(rows: int) -> None:
+        if rows > expected or (rows < expected and source.fail_on_data_loss):
+            raise Internal(f"Spark wrote {rows} of {expected} messages of {source.topic}; nothing was archived")
+
+    def write(target: Path) -> None:
+        with in_one_line(f"Archiving {source.topic}"):
+            write_hours(spark, options, target, source.file_messages)
+
+    return table.write(Commit(source.topic, wanted.topic_number, wanted.first, wanted.last, []), write, check)
 
 
-def write_hours(spark: SparkSession, options: Mapping[str, str], target: Path) -> None:
+def write_hours(spark: SparkSession, options: Mapping[str, str], target: Path, file_messages: int) -> None:
     """Write what the source gives with these options to `target`, as `dt=/hr=` of Parquet files.
 
     If it raises, nobody may use what is in `target`.
     """
+    messages = spark.read.format("heliograph").options(**options).load()
+    write_by_hour(messages.drop("topic"), target, file_messages)
+
+
+def write_by_hour(rows: DataFrame, target: Path, file_rows: int = FILE_MESSAGES_MAX) -> None:
+    """Write rows with a `publish_time` as `dt=/hr=` of Parquet files with at most so many rows each."""
     from pyspark.sql import functions as sf
 
-    messages = spark.read.format("heliograph").options(**options).load()
-    hours = messages.drop("topic").withColumns(
+    hours = rows.withColumns(
         {"dt": sf.date_format("publish_time", "yyyy-MM-dd"), "hr": sf.date_format("publish_time", "HH")}
     )
-    hours.write.partitionBy("dt", "hr").option("compression", "zstd").parquet(str(target))
-
-
-def _commit(directory: Path, commit: Commit) -> None:
-    """From here on the files belong to the archive, whatever happens."""
-    name = f"{commit.topic_number:06d}-{commit.first:012d}-{commit.last:012d}.json"
-    file = directory / COMMITS / _quoted(commit.topic) / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_bytes(msgspec.json.encode(commit))
-    _sync(partial)
-    partial.rename(file)
-    _sync(file.parent)
-
-
-def _commits(directory: Path, topic: str) -> list[Commit]:
-    """The commits of a topic, oldest first."""
-    commits = []
-    for file in sorted((directory / COMMITS / _quoted(topic)).glob("*.json")):
-        try:
-            commits.append(msgspec.json.decode(file.read_bytes(), type=Commit))
-        except msgspec.DecodeError as error:
-            raise FailedPrecondition(f"The archive is damaged: {file}: {error}") from None
-    return commits
-
-
-def _moved(directory: Path, topic: str) -> list[Commit]:
-    """The commits of a topic, oldest first, after each of their files is in its place."""
-    commits = _commits(directory, topic)
-    for file in (file for commit in commits for file in commit.files):
-        place = directory / file.path
-        if place.exists():
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            (directory / file.staged).rename(place)
-        except FileNotFoundError:
-            raise FailedPrecondition(f"The archive is damaged: {place} is missing") from None
-    return commits
-
-
-@contextlib.contextmanager
-def _lock(directory: Path, *, wait: bool) -> Iterator[None]:
-    """Only one process at a time changes an archive; the lock goes with the process."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise FailedPrecondition(f"Another run is writing to the archive {directory}") from None
-        yield
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _staging(directory: Path, topic: str) -> Path:
-    return directory / STAGING / _quoted(topic)
-
-
-def _quoted(topic: str) -> str:
-    """A topic's name as the name of a directory, in the way that Spark and Hive read it back."""
-    return quote(topic, safe="")
+    writer = hours.write.partitionBy("dt", "hr").option("compression", "zstd")
+    writer.option("maxRecordsPerFile", file_rows).parquet(str(target))

@@ -1,0 +1,201 @@
+"""What the jobs of the pipeline have in common: where they work, what they tell, and what they have done."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+
+from heliograph.errors import FailedPrecondition, HeliographError
+from heliograph.spark.door import Address, Door
+from heliograph.spark.event_client import EventClient
+from heliograph.spark.log_client import LogBounds, LogClient
+from heliograph.spark.pipeline.table import write_whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RUNS_KEPT = 200
+"""Of each job; what reports show."""
+
+
+class Place(NamedTuple):
+    """Where a pipeline works.
+
+    Args:
+        address: the broker, as the driver and the executors reach it.
+        directory: of all its tables; the driver and the executors see it under this name.
+        topics: full names of the topics that the jobs look at; () = all.
+    """
+
+    address: Address
+    directory: Path
+    topics: tuple[str, ...] = ()
+
+    @property
+    def logs(self) -> LogClient:
+        """The broker's log door."""
+        return LogClient(*self.address)
+
+    @property
+    def events(self) -> EventClient:
+        """The broker's event door."""
+        return EventClient(self.address)
+
+    @property
+    def door(self) -> Door:
+        """The broker's other doors over HTTP."""
+        return Door(self.address)
+
+    def table(self, name: str) -> Path:
+        """The directory of one of the pipeline's tables."""
+        return self.directory / name
+
+    def bounds(self) -> dict[str, LogBounds]:
+        """What the logs of the chosen topics hold, by full name.
+
+        Raises:
+            TopicNotFound: one that is named does not exist.
+            Unavailable: no broker answers.
+        """
+        if not self.topics:
+            return self.logs.topics()
+        return {topic: self.logs.bounds(topic) for topic in self.topics}
+
+    def options(self, **options: Any) -> dict[str, str]:
+        """The options of the Spark source for this broker, and these."""
+        own = {"endpoint": self.address.endpoint, "timeoutSeconds": str(int(self.address.timeout_seconds))}
+        if self.address.token:
+            own["token"] = self.address.token
+        return own | {name: str(value) for name, value in options.items()}
+
+    def read_log(self, spark: SparkSession, topic: str, first: int, last: int, **options: Any) -> DataFrame:
+        """A range of a topic's log, both ends inclusive."""
+        given = self.options(topic=topic, startingOffsets=first, endingOffsets=last + 1, **options)
+        return spark.read.format("heliograph").options(**given).load()
+
+    def read_events(self, spark: SparkSession, first: int, last: int) -> DataFrame:
+        """A range of the event log, both ends inclusive; what is past its retention is left out."""
+        given = self.options(mode="events", startingOffsets=first, endingOffsets=last + 1, failOnDataLoss=False)
+        return spark.read.format("heliograph").options(**given).load()
+
+
+class Tell(Protocol):
+    """Told while a job works: what it does, and how many more rows are done."""
+
+    def __call__(self, what: str, rows: int = 0) -> None: ...
+
+
+def silent(what: str, rows: int = 0) -> None:
+    """Nobody listens."""
+
+
+class Outcome(NamedTuple):
+    """What one run of a job has done.
+
+    Args:
+        rows: that it worked on.
+        lag: how many more wait for it.
+        figures: what it counted, by name, in the order to show them.
+        remarks: sentences for people.
+        is_good: False = it found something that is wrong; what, say the remarks.
+    """
+
+    rows: int = 0
+    lag: int = 0
+    figures: Mapping[str, int | float | str] = {}
+    remarks: tuple[str, ...] = ()
+    is_good: bool = True
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run of a job, as the pipeline's directory remembers it.
+
+    Args:
+        job: its name.
+        started_ns: when, nanoseconds since the epoch.
+        seconds: how long.
+        rows, lag, figures, remarks, is_good: see `Outcome`.
+        error: why it failed, in one line; "" = it did not.
+    """
+
+    job: str
+    started_ns: int
+    seconds: float
+    rows: int = 0
+    lag: int = 0
+    figures: dict[str, int | float | str] = {}
+    remarks: list[str] = []
+    is_good: bool = True
+    error: str = ""
+
+
+_RUNS = msgspec.json.Decoder(list[Run])
+
+
+def runs(directory: Path, job: str) -> list[Run]:
+    """What is remembered of a job's runs, oldest first. Raises: FailedPrecondition (the record is damaged)."""
+    file = _record(directory, job)
+    try:
+        return _RUNS.decode(file.read_bytes())
+    except FileNotFoundError:
+        return []
+    except msgspec.DecodeError as error:
+        raise FailedPrecondition(f"The record of runs is damaged: {file}: {error}; remove it to go on") from None
+
+
+def remember(directory: Path, run: Run) -> None:
+    """Keep a run, and of those before it the latest; one that did nothing takes the place of one just like it."""
+    earlier = runs(directory, run.job)
+    if earlier and not (run.rows or run.error or earlier[-1].rows or earlier[-1].error):
+        earlier.pop()
+    write_whole(_record(directory, run.job), msgspec.json.encode([*earlier, run][-RUNS_KEPT:]))
+
+
+def recorded(directory: Path, job: str, work: Callable[[], Outcome]) -> Outcome:
+    """`work()`, remembered, also where it fails. Raises: whatever it raises."""
+    started_ns, started = time.time_ns(), time.monotonic()
+    try:
+        outcome = work()
+    except HeliographError as error:
+        with contextlib.suppress(OSError):
+            seconds = time.monotonic() - started
+            remember(directory, Run(job, started_ns, seconds, error=" ".join(error.message.split())))
+        raise
+    remember(
+        directory,
+        Run(
+            job,
+            started_ns,
+            time.monotonic() - started,
+            outcome.rows,
+            outcome.lag,
+            dict(outcome.figures),
+            list(outcome.remarks),
+            outcome.is_good,
+        ),
+    )
+    return outcome
+
+
+@contextlib.contextmanager
+def replaced(directory: Path) -> Iterator[Path]:
+    """A directory that takes the place of `directory` when the block ends well."""
+    fresh, old = directory.with_name(f"_{directory.name}.new"), directory.with_name(f"_{directory.name}.old")
+    for heap in (fresh, old):
+        shutil.rmtree(heap, ignore_errors=True)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    yield fresh
+    if directory.exists():
+        directory.rename(old)
+    fresh.rename(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _record(directory: Path, job: str) -> Path:
+    return directory / "_runs" / f"{job}.json"

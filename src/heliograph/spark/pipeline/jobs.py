@@ -1,0 +1,186 @@
+"""The jobs of the pipeline by name, with their options, run once or for as long as nobody ends them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from heliograph.errors import HeliographError, InvalidArgument, Unavailable
+from heliograph.spark.pipeline import archive as archiving
+from heliograph.spark.pipeline.dead_letters import dead_letters
+from heliograph.spark.pipeline.job import Outcome, Place, Tell, recorded, silent
+from heliograph.spark.pipeline.maintain import MaintainOptions, maintain
+from heliograph.spark.pipeline.metrics import metrics
+from heliograph.spark.pipeline.reconcile import reconcile
+from heliograph.spark.pipeline.refine import RefineOptions, refine
+from heliograph.spark.pipeline.replay import ReplayOptions, replay
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAUSE_SECONDS_DEFAULT = 10.0
+"""Between two runs of a job that runs on."""
+
+
+class JobOptions(NamedTuple):
+    """Options of all jobs; each looks at its own.
+
+    Args:
+        limits: archive: of batches and files.
+        allow_data_loss: archive: go on where the broker has trimmed what was never archived.
+        window_seconds: metrics: the width of windows.
+        refine, replay, maintain: see there.
+    """
+
+    limits: archiving.Limits = archiving.Limits()
+    allow_data_loss: bool = False
+    window_seconds: float = 60.0
+    refine: RefineOptions = RefineOptions()
+    replay: ReplayOptions = ReplayOptions()
+    maintain: MaintainOptions = MaintainOptions()
+
+
+class Job(NamedTuple):
+    """A job.
+
+    Args:
+        name: how it is called.
+        does: what it does, in one line.
+        reads, writes: for people.
+        run: one run of it.
+    """
+
+    name: str
+    does: str
+    reads: str
+    writes: str
+    run: Callable[[SparkSession, Place, JobOptions, Tell], Outcome]
+
+
+def _archive(spark: SparkSession, place: Place, options: JobOptions, tell: Tell) -> Outcome:
+    """Every topic, one after the other; one that fails does not keep the others from being archived."""
+    archived: list[archiving.Archived] = []
+    failures: list[HeliographError] = []
+    bounds = place.bounds()
+    for topic in bounds:
+        tell(f"archiving {topic}")
+        try:
+            archived.append(
+                archiving.archive(
+                    spark,
+                    endpoint=place.address.endpoint,
+                    token=place.address.token,
+                    topic=topic,
+                    directory=place.table("archive"),
+                    fail_on_data_loss=not options.allow_data_loss,
+                    limits=options.limits,
+                    progress=lambda rows, topic=topic: tell(f"archiving {topic}", rows),  # type: ignore[misc]
+                )
+            )
+        except HeliographError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    messages = sum(each.messages for each in archived)
+    figures = {
+        "topics": len(archived),
+        "messages": messages,
+        "bytes": sum(each.bytes for each in archived),
+        "in the archive": sum(each.messages_total for each in archived),
+    }
+    return Outcome(messages, sum(each.lag for each in archived), figures)
+
+
+JOBS: Mapping[str, Job] = {
+    job.name: job
+    for job in (
+        Job("archive", "every topic's log becomes Parquet files by topic, day and hour", "logs", "archive/", _archive),
+        Job(
+            "refine",
+            "messages parsed by their schemas, validated, each once; what cannot be is put aside with the reason",
+            "archive/",
+            "refined/, quarantine/",
+            lambda spark, place, options, tell: refine(spark, place, options.refine, tell),
+        ),
+        Job(
+            "metrics",
+            "rates, waiting and processing times, backlog by subscription and window",
+            "event log",
+            "metrics/, metrics-by-window/",
+            lambda spark, place, options, tell: metrics(spark, place, window_seconds=options.window_seconds, tell=tell),
+        ),
+        Job(
+            "dead-letters",
+            "what could not be processed: reasons, fingerprints of errors, samples",
+            "quarantine/, event log, archive/",
+            "dead-letters/, dead-letters.html, .md",
+            lambda spark, place, _options, tell: dead_letters(spark, place, tell),
+        ),
+        Job(
+            "replay",
+            "publishes archived messages again: by time, condition or ids; once",
+            "archive/ or quarantine/",
+            "a topic, replays/",
+            lambda spark, place, options, tell: replay(spark, place, options.replay, tell),
+        ),
+        Job(
+            "reconcile",
+            "proves per hour that log, archive and acknowledgements agree",
+            "logs, event log, archive/",
+            "reconcile/",
+            lambda spark, place, _options, tell: reconcile(spark, place, tell),
+        ),
+        Job(
+            "maintain",
+            "small batches become one, old days go, and what killed runs have left",
+            "all tables",
+            "all tables",
+            lambda spark, place, options, tell: maintain(spark, place, options.maintain, tell),
+        ),
+    )
+}
+"""In the order in which they build on each other."""
+
+
+def job_named(name: str) -> Job:
+    """Raises: InvalidArgument (there is no such job)."""
+    job = JOBS.get(name)
+    if job is None:
+        raise InvalidArgument(f"There is no job {name!r}; there are {', '.join(JOBS)}")
+    return job
+
+
+def run_once(spark: SparkSession, job: Job, place: Place, options: JobOptions, tell: Tell = silent) -> Outcome:
+    """One run, remembered in the pipeline's directory. Raises: HeliographError, also remembered."""
+    return recorded(place.directory, job.name, lambda: job.run(spark, place, options, tell))
+
+
+def run_continuously(
+    spark: SparkSession,
+    job: Job,
+    place: Place,
+    options: JobOptions,
+    *,
+    pause_seconds: float = PAUSE_SECONDS_DEFAULT,
+    tell: Tell = silent,
+    told: Callable[[Outcome], None] = lambda outcome: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Run after run until it is interrupted. A broker that does not answer is waited for; every other failure ends it.
+
+    Args:
+        spark, job, place, options, tell: as for `run_once`.
+        pause_seconds: between two runs.
+        told: is given what each run has done.
+        sleep: waits so many seconds.
+
+    Raises:
+        HeliographError: a run failed.
+    """
+    while True:
+        try:
+            told(run_once(spark, job, place, options, tell))
+        except Unavailable as error:
+            tell(f"waiting: {error.message}")
+        sleep(pause_seconds)

@@ -1,0 +1,317 @@
+"""A directory of Parquet files that grows batch by batch, each batch once, whatever is killed and whenever.
+
+Any Parquet reader understands it::
+
+    DIRECTORY/topic=projects%2Fp%2Ftopics%2Ft/dt=2013-07-01/hr=12/000003-000000000001-000000020000-00000.zstd.parquet
+    DIRECTORY/_commits/projects%2Fp%2Ftopics%2Ft/000003-000000000001-000000020000.json
+    DIRECTORY/_staging/, DIRECTORY/_lock
+
+A table has series, here one for each topic; a batch covers a range of positions of one series. The numbers in a file's
+name are the series' number (a topic has another one after it was deleted and created again), and the first and last
+position of the batch. So the commits are the checkpoint of the job that fills the table: a position and what was made
+of it become durable in one step.
+
+A batch is written under `_staging`, checked, and then one commit file names all its files: the moment at which they
+belong to the table. Only then are they moved to their places, by renaming. What was killed before the commit leaves a
+heap in `_staging` that the next batch removes; what was killed after it is moved on by whoever comes next. A commit may
+replace others (compaction); their files are removed before its own are moved in, so that no row is ever seen twice.
+Names that begin with `_` are invisible to Spark and to most readers. Needs a file system with atomic renames, which the
+driver and all executors see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import msgspec
+import pyarrow.parquet as pq
+
+from heliograph.errors import FailedPrecondition, Internal
+
+COMMITS = "_commits"
+STAGING = "_staging"
+LOCK = "_lock"
+READERS = "_readers"
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of a commit.
+
+    Args:
+        path: its place, relative to the table.
+        staged: where it was written, relative to the table.
+        rows: rows in it.
+        bytes: its size.
+    """
+
+    path: str
+    staged: str
+    rows: int
+    bytes: int
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """What one batch added.
+
+    Args:
+        topic: the series.
+        topic_number: its number; tells series of one name apart.
+        first, last: the positions that the batch covers, inclusive, less what the broker had trimmed.
+        files: all its files.
+        generation: how often it was rewritten.
+        replaces: names of the commits whose rows it has now.
+        figures: what the job counted.
+    """
+
+    topic: str
+    topic_number: int
+    first: int
+    last: int
+    files: list[File]
+    generation: int = 0
+    replaces: list[str] = []
+    figures: dict[str, int] = {}
+
+    @property
+    def rows(self) -> int:
+        """Rows added."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def name(self) -> str:
+        """Unique in its series; grows with the positions."""
+        return batch_name(self.topic_number, self.first, self.last, self.generation)
+
+
+_COMMIT = msgspec.json.Decoder(Commit)
+
+
+class Table:
+    """See the module.
+
+    Args:
+        directory: where it is; made when something is written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+
+    @contextlib.contextmanager
+    def changing(self, *, wait: bool = False) -> Iterator[None]:
+        """Within the block no other process changes the table; the lock goes with the process.
+
+        Raises:
+            FailedPrecondition: another one does, and this one does not wait.
+        """
+        with self._locked(LOCK, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), "writing to"):
+            yield
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Within the block no file of a commit goes; new ones may come."""
+        return self._locked(READERS, fcntl.LOCK_SH, "rewriting")
+
+    def rewriting(self) -> contextlib.AbstractContextManager[None]:
+        """Within the block files may be removed. Raises: FailedPrecondition (the table is being read)."""
+        return self._locked(READERS, fcntl.LOCK_EX | fcntl.LOCK_NB, "reading")
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, kind: int, what: str) -> Iterator[None]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / name).open("a") as file:
+            try:
+                fcntl.flock(file, kind)
+            except BlockingIOError:
+                raise FailedPrecondition(f"Another run is {what} {self.directory}") from None
+            yield
+
+    def series(self) -> list[str]:
+        """The names of all series that have a commit."""
+        folders = (self.directory / COMMITS).glob("*/")
+        return sorted(unquote(folder.name) for folder in folders if any(folder.glob("*.json")))
+
+    def commits(self, series: str) -> list[Commit]:
+        """The commits of a series that hold, oldest first. Raises: FailedPrecondition (one is damaged)."""
+        commits = self._all_commits(series)
+        replaced = {name for commit in commits for name in commit.replaces}
+        return [commit for commit in commits if commit.name not in replaced]
+
+    def next_position(self, series: str, number: int, first: int) -> int:
+        """The position behind the last committed one of a series with that number; `first` if there is none."""
+        ends = [commit.last + 1 for commit in self.commits(series) if commit.topic_number == number]
+        return max(ends, default=first)
+
+    def settle(self, series: str) -> list[Commit]:
+        """Finish what was begun: afterwards all files of its commits are in their places, and nothing else of it is
+        there. Within `changing`.
+
+        Returns:
+            What `commits` does.
+
+        Raises:
+            FailedPrecondition: the table is damaged.
+        """
+        commits = self._all_commits(series)
+        by_name = {commit.name: commit for commit in commits}
+        for name in {name for commit in commits for name in commit.replaces}:
+            replaced = by_name.pop(name, None)
+            if replaced is not None:
+                self._remove(replaced)
+        live = list(by_name.values())
+        for file in (file for commit in live for file in commit.files):
+            self._move(file)
+        shutil.rmtree(self._staging(series), ignore_errors=True)
+        return live
+
+    def write(self, draft: Commit, write: Callable[[Path], None], check: Callable[[int], None]) -> Commit:
+        """Write a batch and commit it. Within `changing`.
+
+        Args:
+            draft: the commit without files.
+            write: writes Parquet files below the directory that it is given, which does not exist yet.
+            check: is told how many rows these have, and raises if they are not right; nothing happened then.
+
+        Raises:
+            whatever `write` and `check` raise: nothing was committed.
+        """
+        staging = self._staging(draft.topic) / draft.name
+        shutil.rmtree(staging, ignore_errors=True)
+        write(staging)
+        files = []
+        for number, staged in enumerate(sorted(staging.rglob("*.parquet"))):
+            _sync(staged)
+            place = Path(f"topic={quoted(draft.topic)}", staged.parent.relative_to(staging))
+            path = place / f"{draft.name}-{number:05d}.zstd.parquet"
+            rows = pq.read_metadata(staged).num_rows
+            files.append(File(str(path), str(staged.relative_to(self.directory)), rows, staged.stat().st_size))
+        commit = msgspec.structs.replace(draft, files=files)
+        check(commit.rows)
+        self.put(commit)
+        self.settle(draft.topic)
+        return commit
+
+    def put(self, commit: Commit) -> None:
+        """From here on the commit holds, whatever happens. Within `changing`."""
+        file = self._commit_file(commit)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(".partial")
+        partial.write_bytes(msgspec.json.encode(commit))
+        _sync(partial)
+        partial.rename(file)
+        _sync(file.parent)
+
+    def shorten(self, commit: Commit, files: Iterable[File]) -> None:
+        """Take these files out of a commit for good. Within `changing`."""
+        going = list(files)
+        self.put(msgspec.structs.replace(commit, files=[file for file in commit.files if file not in going]))
+        for file in going:
+            (self.directory / file.path).unlink(missing_ok=True)
+
+    def clear(self, series: str) -> None:
+        """Forget a series and its files. Within `changing`."""
+        for commit in self._all_commits(series):
+            self._remove(commit)
+
+    def files(self, series: str, first: int = 0, last: int = 2**63, number: int | None = None) -> list[Path]:
+        """The files of a series that may have rows of these positions, each in its place.
+
+        Raises:
+            FailedPrecondition: the table is damaged.
+        """
+        if any(not (self.directory / file.path).exists() for commit in self.commits(series) for file in commit.files):
+            with self.changing(wait=True):
+                self.settle(series)
+        return [
+            self.directory / file.path
+            for commit in self.commits(series)
+            if commit.first <= last and commit.last >= first and number in (None, commit.topic_number)
+            for file in commit.files
+        ]
+
+    def strays(self) -> list[Path]:
+        """Parquet files that no commit names: what a removal that was killed has left. Within `changing`."""
+        known = {
+            str(self.directory / file.path)
+            for series in self.series()
+            for commit in self._all_commits(series)
+            for file in commit.files
+        }
+        return [path for path in sorted(self.directory.glob("topic=*/**/*.parquet")) if str(path) not in known]
+
+    def _all_commits(self, series: str) -> list[Commit]:
+        commits = []
+        for file in sorted((self.directory / COMMITS / quoted(series)).glob("*.json")):
+            try:
+                commits.append(_COMMIT.decode(file.read_bytes()))
+            except msgspec.DecodeError as error:
+                raise FailedPrecondition(f"The table is damaged: {file}: {error}") from None
+        return commits
+
+    def _move(self, file: File) -> None:
+        place = self.directory / file.path
+        if place.exists():
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (self.directory / file.staged).rename(place)
+        except FileNotFoundError:
+            raise FailedPrecondition(f"The table is damaged: {place} is missing") from None
+
+    def _remove(self, commit: Commit) -> None:
+        for file in commit.files:
+            (self.directory / file.path).unlink(missing_ok=True)
+        self._commit_file(commit).unlink(missing_ok=True)
+
+    def _commit_file(self, commit: Commit) -> Path:
+        return self.directory / COMMITS / quoted(commit.topic) / f"{commit.name}.json"
+
+    def _staging(self, series: str) -> Path:
+        return self.directory / STAGING / quoted(series)
+
+
+def exactly(what: str, expected: int) -> Callable[[int], None]:
+    """A check for `Table.write`: as many rows as this."""
+
+    def check(rows: int) -> None:
+        if rows != expected:
+            raise Internal(f"Spark wrote {rows} of {expected} rows of {what}; nothing was committed")
+
+    return check
+
+
+def batch_name(number: int, first: int, last: int, generation: int = 0) -> str:
+    """See the module."""
+    return f"{number:06d}-{first:012d}-{last:012d}" + (f"-r{generation}" if generation else "")
+
+
+def quoted(series: str) -> str:
+    """The name of a series as the name of a directory, in the way that Spark and Hive read it back."""
+    return quote(series, safe="")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A small file, whole or not at all, durably."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(data)
+    _sync(partial)
+    partial.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,117 @@
+"""`heliograph pipeline` and `heliograph doctor` from the shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heliograph.cli.doctor import Verdict, examine
+from heliograph.cli.pipeline_run import instant_ns, shown
+from tests.cli.conftest import HELIOGRAPH, Run, Start, environment
+
+JOBS = ["archive", "refine", "metrics", "dead-letters", "replay", "reconcile", "maintain"]
+
+
+def test_the_plan_tells_of_every_job(heliograph: Run) -> None:
+    found = json.loads(heliograph("pipeline", "plan", "--json").stdout)
+    assert [each["job"] for each in found] == JOBS
+
+
+def test_the_status_of_a_pipeline_that_never_ran(heliograph: Run) -> None:
+    ran = heliograph("pipeline", "status")
+    assert [line.split()[:2] for line in ran.stdout.splitlines()[1:]] == [[job, "never"] for job in JOBS]
+
+
+def test_a_report_without_a_pipeline_is_one_line(heliograph: Run) -> None:
+    ran = heliograph("pipeline", "report")
+    assert (ran.returncode, ran.stderr) == (
+        5,
+        "heliograph: There is no pipeline in heliograph-pipeline: run a job first\n",
+    )
+
+
+def test_without_a_broker_a_job_fails_before_spark_starts(heliograph: Run) -> None:
+    ran = heliograph("pipeline", "run", "archive", "--server", "http://127.0.0.1:1", "--topic", "t")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("heliograph: No whole answer from a broker at http://127.0.0.1:1")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_once_and_continuously_exclude_each_other(heliograph: Run) -> None:
+    assert heliograph("pipeline", "run", "archive", "--once", "--continuous").returncode == 2
+
+
+def test_instants_and_figures_are_read_and_written() -> None:
+    assert instant_ns("2013-07-01T12:00:00Z") == 1_372_680_000 * 10**9
+    assert [shown(figure) for figure in (12_345, 0.25, "text")] == ["12,345", "0.2", "text"]
+
+
+def test_the_doctor_tells_of_a_taken_port_and_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        port = server.getsockname()[1]
+        checks = {check.what: check for check in examine(port, tmp_path / "not" / "there")}
+    assert checks[f"port {port}"].verdict is Verdict.WARNING
+    assert f"--port {port + 1}" in checks[f"port {port}"].advice
+    assert checks["disk"].verdict is Verdict.GOOD
+    assert {"Python", "Java", "memory", "cores", "loopback", "extra spark"} <= set(checks)
+
+
+def test_the_doctor_finds_a_missing_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heliograph.spark.java.find", lambda: None)
+    java = next(check for check in examine(8085, tmp_path) if check.what == "Java")
+    assert (java.verdict, "install Java 17" in java.advice) == (Verdict.WARNING, True)
+
+
+def test_the_doctor_knows_a_server(serve: Start, heliograph: Run) -> None:
+    server = serve("--store", "memory")
+    ran = heliograph("doctor", "--port", str(server.port), "--json")
+    found = {check["what"]: check for check in json.loads(ran.stdout)}
+    assert (ran.returncode, found[f"port {server.port}"]["found"]) == (0, "a Heliograph server answers")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_jobs_run_from_the_shell_one_after_the_other_and_are_told_by_status_and_report(
+    serve: Start, tmp_path: Path
+) -> None:
+    server = serve("--data-dir", "data")
+    call = shell(tmp_path, f"http://127.0.0.1:{server.port}")
+    call("topic", "create", "flights", "--retention", "1d")
+    call("subscription", "create", "workers", "--topic", "flights")
+    call("publish", "flights", "one")
+    done = call("pipeline", "run", "archive", "--master", "local[1]")
+    assert done.startswith("archive: topics 1, messages 1, ")
+    found = json.loads(call("pipeline", "run", "reconcile", "--master", "local[1]", "--json"))
+    assert (found["figures"]["differences"], found["is_good"]) == (0, True)
+    status = {each["job"]: each for each in json.loads(call("pipeline", "status", "--json"))}
+    assert (status["archive"]["rows"], status["reconcile"]["runs"], status["replay"]["runs"]) == (1, 1, 0)
+    assert call("pipeline", "report") == "Wrote heliograph-pipeline/report.html\n"
+    assert "archive" in (tmp_path / "heliograph-pipeline" / "report.html").read_text()
+    server.stop(signal.SIGTERM)
+
+
+def shell(directory: Path, server: str) -> Callable[..., str]:
+    """Runs a command that must succeed; gives its standard output."""
+
+    def call(*arguments: str) -> str:
+        ran = subprocess.run(
+            [*HELIOGRAPH, *arguments],
+            cwd=directory,
+            env={**environment(), "HELIOGRAPH_SERVER": server, "TERM": os.environ.get("TERM", "dumb")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return call
