@@ -270,3 +270,19 @@ class Unavailable(HeliographError):
     """The broker cannot answer with success now; the call may be repeated."""
 
     code = 14
+
+
+def error_named(reason: str, message: str, otherwise: type[HeliographError]) -> HeliographError:
+    """The error that another process told of, with its words.
+
+    Args:
+        reason: its stable name.
+        message: its text as it is, whatever its class would make of its own arguments.
+        otherwise: the class where there is none of that name here.
+    """
+    kind = globals().get(reason)
+    if not (isinstance(kind, type) and issubclass(kind, HeliographError)):
+        kind = otherwise
+    error = kind.__new__(kind)
+    HeliographError.__init__(error, message)
+    return error

@@ -164,6 +164,15 @@ def test_stages_whose_writers_never_came_back_are_dropped(bench: Bench) -> None:
     assert bench.topics() == ["_staging/q/1", "t", "u"]
 
 
+def test_writers_that_published_nothing_for_long_are_forgotten(bench: Bench) -> None:
+    bench.publish(bench.stage("a"), writer="old")
+    bench.clock.advance(20 * 86_400)
+    bench.publish(bench.stage("b"), writer="young")
+    bench.clock.advance(20 * 86_400)
+    bench.stage("c")
+    assert [name for name, _ in bench.broker.list_documents("staging")] == ["young"]
+
+
 def test_the_event_log_tells_of_publishing_and_not_of_staging(bench: Bench) -> None:
     from heliograph.wire.arrow_events import SCHEMA, EventRows
 

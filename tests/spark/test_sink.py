@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import random
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +22,9 @@ from heliograph.errors import InvalidArgument, TopicNotFound
 from heliograph.spark import sink
 from heliograph.spark.sink import Pacer, pieces
 from heliograph.spark.source import HeliographDataSource
+from heliograph.spark.stage_client import StageClient
 from tests.spark.fakes import ServerThread
+from tests.spark.micro_batches import Killed
 
 TOPIC, OTHER = "projects/p/topics/t", "projects/p/topics/u"
 DATA = StructType([StructField("data", StringType())])
@@ -136,6 +140,37 @@ def test_a_micro_batch_that_is_repeated_is_published_once(broker: LocalBroker, j
     job.run_micro_batch(1, data("c"))
     job.run_micro_batch(2, data("d"))
     assert payloads(broker) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_wherever_a_commit_is_killed_each_row_is_published_once_and_in_order(
+    broker: LocalBroker, job: Job, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance, calls_left = random.Random(seed), 0
+    publish = StageClient.publish
+
+    def publish_or_die(client: StageClient, *arguments: Any) -> tuple[int, int]:
+        nonlocal calls_left
+        calls_left -= 1
+        if calls_left < 0:
+            raise Killed
+        answer = publish(client, *arguments)
+        if chance.random() < 0.2:
+            raise Killed  # its answer is lost
+        return answer
+
+    monkeypatch.setattr(sink, "PUBLISHED_AT_ONCE", 3)
+    monkeypatch.setattr(StageClient, "publish", publish_or_die)
+    for batch in range(4):
+        rows = [data(*[f"{batch}-{part}-{n}" for n in range(chance.randint(0, 6))]) for part in range(3)]
+        for attempt in range(20):
+            calls_left = chance.randint(0, 4) if attempt < 19 else 100
+            with contextlib.suppress(Killed):
+                job.run_micro_batch(batch, *rows)
+                break
+        expected = [row["data"] for part in rows for row in part]
+        assert payloads(broker)[-len(expected) :] == expected or not expected
+    assert len(payloads(broker)) == len(set(payloads(broker)))
 
 
 def test_queries_are_told_apart(broker: LocalBroker, job: Job) -> None:

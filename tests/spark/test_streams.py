@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -357,6 +359,30 @@ def test_a_queue_is_not_read_in_a_batch_query(endpoint: str) -> None:
     source = HeliographDataSource(CaseInsensitiveDict({"endpoint": endpoint, "subscription": SUBSCRIPTION}))
     with pytest.raises(InvalidArgument, match="readStream"):
         source.reader(StructType())
+
+
+STEPS = ("claimed", "planned", "read", "written", "done")
+
+
+@pytest.mark.parametrize("mode", ["log", "queue"])
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_killed_and_whenever_every_message_is_there_once(
+    broker: LocalBroker, endpoint: str, mode: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    limits = {"maxMessagesPerTrigger": str(chance.choice([20, 50, 1_000])), "minPartitions": str(chance.randint(1, 3))}
+    if mode == "queue":
+        limits["claimSize"] = str(chance.choice([7, 30, 1_000]))
+    query = logs(endpoint, **limits) if mode == "log" else queue(endpoint, **limits)
+    ids: list[str] = []
+    for _ in range(6):
+        ids += publish(broker, chance.randint(1, 120))
+        ended_before = len(query.offsets) - 1 if query.offsets else 0
+        with contextlib.suppress(Killed):
+            at_batch = max(ended_before + chance.randint(-1, 2), 0)
+            query.run(dies=chance.choice(STEPS), at_batch=at_batch, available_now=chance.random() < 0.7)
+    query.run()
+    assert (sorted(query.rows), outstanding(broker) if mode == "queue" else (0, 0)) == (sorted(ids), (0, 0))
 
 
 # ── any server that speaks Pub/Sub ──────────────────────────────────────────────────────────────────────────────────

@@ -27,6 +27,9 @@ from heliograph.store.protocol import Store
 STAGE_LIFE_NS = 7 * DAY_NS
 """A stage whose writer never came back is dropped so long after it began."""
 
+LEDGER_LIFE_NS = 30 * DAY_NS
+"""A writer that has published nothing for so long is forgotten: each run of a batch query is one."""
+
 LEDGER = "staging"
 """The collection of documents that tell how far each writer's last batch has come."""
 
@@ -42,12 +45,14 @@ class Batch(msgspec.Struct, frozen=True):
         stage: where its messages are.
         parts: of it, in the order in which they are published.
         published: how many of their messages are.
+        noted_ns: when.
     """
 
     number: int
     stage: str
     parts: list[StagedPart]
     published: int
+    noted_ns: int = 0
 
     @property
     def left(self) -> int:
@@ -70,7 +75,7 @@ class Staging(Administration):
 
         def operation(now_ns: int) -> tuple[int, int]:
             if name not in self._engine.topics:
-                self._drop_old_stages(now_ns)
+                self._drop_what_is_old(now_ns)
                 settings = TopicSettings(message_retention_ns=STAGE_LIFE_NS)
                 self._engine.create_topic(name, settings, now_ns)
             ids = self._engine.publish(name, drafts, now_ns)
@@ -126,7 +131,8 @@ class Staging(Administration):
 
         def operation(now_ns: int) -> None:
             self._engine.publish(topic, drafts, now_ns)
-            self._engine.put_document(LEDGER, writer, _encode(after))
+            note = msgspec.structs.replace(after, noted_ns=now_ns)
+            self._engine.put_document(LEDGER, writer, _encode(note))
 
         return after, len(drafts), self._change(operation)
 
@@ -137,7 +143,7 @@ class Staging(Administration):
             return iter(())
         return self._store.read_log(number, first, last)
 
-    def _drop_old_stages(self, now_ns: int) -> None:
+    def _drop_what_is_old(self, now_ns: int) -> None:
         old = [
             topic.name
             for topic in self._engine.topics.values()
@@ -145,6 +151,9 @@ class Staging(Administration):
         ]
         for name in old:
             self._engine.delete_topic(name, clears_backlog=True, now_ns=now_ns)
+        for writer, document in self._engine.documents.listed(LEDGER):
+            if _decode(document).noted_ns < now_ns - LEDGER_LIFE_NS:
+                self._engine.delete_document(LEDGER, writer)
 
 
 def _next_part(batch: Batch) -> tuple[str, int, int]:

@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from heliograph import errors
 from heliograph.broker.protocol import Broker
 from heliograph.broker.reply import Reply
-from heliograph.errors import HeliographError, Internal
+from heliograph.errors import HeliographError, Internal, error_named
 
 PATH = "/api/v1/broker"
 
@@ -141,10 +140,6 @@ def error_body(error: HeliographError) -> _ErrorBody:
 def error_of(body: bytes | msgspec.Raw) -> HeliographError:
     """The error that the other side met."""
     reason, message, attributes = _decode_error(body)
-    kind = getattr(errors, reason, Internal)
-    if not (isinstance(kind, type) and issubclass(kind, HeliographError)):
-        kind = Internal
-    error: HeliographError = kind.__new__(kind)
-    HeliographError.__init__(error, message)
+    error = error_named(reason, message, otherwise=Internal)
     vars(error).update(attributes)
     return error

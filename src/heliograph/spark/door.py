@@ -15,8 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
 
-from heliograph import errors
-from heliograph.errors import FailedPrecondition, HeliographError, InvalidArgument, Unavailable
+from heliograph.errors import FailedPrecondition, HeliographError, InvalidArgument, Unavailable, error_named
 from heliograph.wire.arrow import END_OF_STREAM
 
 TIMEOUT_SECONDS = 60.0
@@ -137,24 +136,10 @@ class Door:
             return FailedPrecondition(f"{self} answered {status}; is a Heliograph broker there?")
         if status >= 500:
             return Unavailable(f"{self}: {message}")
-        return Refused.named(reason, message)
+        return error_named(reason, message, otherwise=FailedPrecondition)
 
     def __str__(self) -> str:
         return f"{'https' if self._secure else 'http'}://{self._host}:{self._port}"
-
-
-class Refused:
-    """Errors that a broker told over HTTP, as exceptions of their own kind."""
-
-    @staticmethod
-    def named(reason: str, message: str) -> HeliographError:
-        """The error with the broker's own words; one that is not known here is a FailedPrecondition."""
-        kind = getattr(errors, reason, None)
-        if not (isinstance(kind, type) and issubclass(kind, HeliographError)):
-            kind = FailedPrecondition
-        error = kind.__new__(kind)
-        HeliographError.__init__(error, message)
-        return error
 
 
 def persistently(call: Callable[[], T]) -> T:
