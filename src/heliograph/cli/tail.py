@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.cli.door import Door
 from heliograph.cli.failure import ExitCode, import_extra
 from heliograph.cli.messages import ShownMessage, print_message, print_message_json
@@ -32,7 +31,7 @@ def tail(
 ) -> None:
     """Watch messages go by, without consuming them. Ctrl-C ends it. With --json, each is a line."""
     with target as door:
-        full = name if name.startswith(QUEUE_PREFIX) else door.name("topics", name)
+        full = door.topic(name)
         bounds = _bounds(door, full)
         position = max(bounds["last"] + 1 - last, bounds["first"])
         shown = 0

@@ -67,7 +67,7 @@ class Administration(DeadLettering):
 
     def update_subscription(self, name: str, settings: SubscriptionSettings, now_ns: int) -> Subscription:
         """All its settings are these for what happens from now on: new leases get the new deadline, the next failures
-        the new backoff. Where there is no dead letter policy any more, messages on their way to its topic wait again.
+        the new backoff. Where there is no dead letter policy any more, those that wait for its topic wait here again.
 
         Raises:
             SubscriptionNotFound.
@@ -85,8 +85,8 @@ class Administration(DeadLettering):
         subscription.prepare_update(settings)
         policy = old.dead_letter_policy
         forwards = policy is not None and policy.topic is not None
-        if subscription.dead and forwards and settings.dead_letter_policy is None:
-            self._retry(subscription, list(subscription.dead), now_ns)
+        if forwards and settings.dead_letter_policy is None and (staying := self._staying(subscription)):
+            self._retry(subscription, staying, now_ns)
         self._full.discard(name)
         self._record(f.SubscriptionUpdated(name, settings, now_ns))
         self._schedule(subscription)

@@ -35,13 +35,18 @@ class DeadLettering(Timekeeping):
             self._record(f.DeadLettersForwarded(subscription_name, left))
 
     def retry_dead_letters(self, subscription_name: str, message_ids: Sequence[str] | None, now_ns: int) -> int:
-        """Back to the waiting. Returns how many. Raises: SubscriptionNotFound, MessageNotFound."""
+        """Back to the waiting; those that are on their way to their topic have left. Returns how many. Raises:
+        SubscriptionNotFound, MessageNotFound."""
         subscription = self.subscription(subscription_name)
         self.tick(now_ns)
-        sequences = list(subscription.dead) if message_ids is None else self._dead_by_id(subscription, message_ids)
+        sequences = self._staying(subscription) if message_ids is None else self._dead_by_id(subscription, message_ids)
         if sequences:
             self._retry(subscription, sequences, now_ns)
         return len(sequences)
+
+    def _staying(self, subscription: Subscription) -> list[int]:
+        number = subscription.number
+        return [sequence for sequence in subscription.dead if (number, sequence) not in self.on_their_way]
 
     def _retry(self, subscription: Subscription, sequences: list[int], now_ns: int) -> None:
         expiries = [_fresh_expiry_ns(subscription, sequence, now_ns) for sequence in sequences]
@@ -53,6 +58,8 @@ class DeadLettering(Timekeeping):
         for id_of_message in message_ids:
             topic_number, sequence = split_message_id(id_of_message)
             if topic_number != subscription.topic.number or sequence not in subscription.dead:
+                raise MessageNotFound(id_of_message)
+            if (subscription.number, sequence) in self.on_their_way:
                 raise MessageNotFound(id_of_message)
             sequences[sequence] = None
         return list(sequences)

@@ -49,6 +49,8 @@ class Timekeeping(State):
         self._published = 0  # messages since then
         self._unused_ns = 0  # when unused subscriptions are looked for next
         self.watched: Container[str] = ()  # subscriptions that somebody waits for: kept by the caller
+        # dead letters that are published to their topic, and not known to be durable there: kept by the caller
+        self.on_their_way: Container[tuple[int, int]] = ()  # (subscription number, sequence)
         self._full: set[str] = set()  # subscriptions of which `filled` has told; see `capacity.has_room_again`
 
     def recovered(self, now_ns: int) -> None:

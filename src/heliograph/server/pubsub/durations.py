@@ -27,6 +27,6 @@ def check_between(what: str, value_ns: int, bounds_seconds: tuple[int, int], bou
     low, high = bounds_seconds
     if not low * SECOND_NS <= value_ns <= high * SECOND_NS:
         raise InvalidArgument(
-            f"The value for {what} is out of bounds. You passed {value_ns / SECOND_NS:g}s in the request, but the "
+            f"The value for {what} is out of bounds. You passed {value_ns / SECOND_NS:.15g}s in the request, but the "
             f"value must be between {bounds_text}."
         )

@@ -18,7 +18,7 @@ from heliograph.server.pubsub.limits import (
     check_between,
     check_request_bytes,
 )
-from heliograph.server.pubsub.paging import page
+from heliograph.server.pubsub.paging import page, page_of
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.proto import serialized
 from heliograph.server.pubsub.quotas import Quota, in_project
@@ -81,8 +81,12 @@ class Publisher:
         self._profile.check_project(request.project)
         prefix = f"{request.project}/topics/"
         infos = [info for info in self._broker.list_topics() if info.name.startswith(prefix)]
-        part, token = page([info.name for info in infos], request.page_size, request.page_token)
-        resources = [topics.resource(info) for info in infos[part]]
+        resources, token = page_of(
+            [info.name for info in infos],
+            request.page_size,
+            request.page_token,
+            lambda index: topics.resource(infos[index]),
+        )
         return serialized(proto.ListTopicsResponse(topics=resources, next_page_token=token))
 
     async def list_topic_subscriptions(self, request: Any, _call: Call) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 from heliograph.errors import InvalidArgument, SchemaNotFound, SchemaViolation
 from heliograph.server.call import Call
 from heliograph.server.pubsub import proto
-from heliograph.server.pubsub.paging import page
+from heliograph.server.pubsub.paging import page_of
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.proto import serialized
 from heliograph.server.pubsub.schema_checks import SchemaChecks, violation
@@ -56,10 +56,12 @@ class Schemas:
         """ListSchemas of a project, by name; without definitions unless told otherwise (1.15.2)."""
         self._profile.check_project(request.parent)
         found = self._store.all(f"{request.parent}/schemas/")
-        part, token = page([name for name, _ in found], request.page_size, request.page_token)
-        shown = [
-            resource(name, stored, stored.latest, request.view, default_full=False) for name, stored in found[part]
-        ]
+
+        def show(index: int) -> Any:
+            name, stored = found[index]
+            return resource(name, stored, stored.latest, request.view, default_full=False)
+
+        shown, token = page_of([name for name, _ in found], request.page_size, request.page_token, show)
         return serialized(proto.ListSchemasResponse(schemas=shown, next_page_token=token))
 
     async def list_schema_revisions(self, request: Any, _call: Call) -> bytes:
@@ -69,8 +71,11 @@ class Schemas:
         revisions = stored.live[::-1]
         # pages are by name: these sort as the revisions do, and stay what they are when others come
         places = [f"{name}@{2**63 - revision.created_ns:019}" for revision in revisions]
-        part, token = page(places, request.page_size, request.page_token)
-        shown = [resource(name, stored, revision, request.view, default_full=False) for revision in revisions[part]]
+
+        def show(index: int) -> Any:
+            return resource(name, stored, revisions[index], request.view, default_full=False)
+
+        shown, token = page_of(places, request.page_size, request.page_token, show)
         return serialized(proto.ListSchemaRevisionsResponse(schemas=shown, next_page_token=token))
 
     async def commit_schema(self, request: Any, _call: Call) -> bytes:

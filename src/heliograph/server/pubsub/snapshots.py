@@ -11,7 +11,7 @@ from heliograph.server.call import Call
 from heliograph.server.feed import Feeds
 from heliograph.server.pubsub import masks, names, policies, proto
 from heliograph.server.pubsub.limits import check_labels
-from heliograph.server.pubsub.paging import page
+from heliograph.server.pubsub.paging import page, page_of
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.proto import serialized
 from heliograph.server.pubsub.quotas import Quota, in_project
@@ -62,8 +62,9 @@ class Snapshots:
         self._profile.check_project(request.project)
         prefix = f"{request.project}/snapshots/"
         infos = [info for info in self._broker.list_snapshots() if info.name.startswith(prefix)]
-        part, token = page([info.name for info in infos], request.page_size, request.page_token)
-        resources = [resource(info) for info in infos[part]]
+        resources, token = page_of(
+            [info.name for info in infos], request.page_size, request.page_token, lambda index: resource(infos[index])
+        )
         return serialized(proto.ListSnapshotsResponse(snapshots=resources, next_page_token=token))
 
     async def list_topic_snapshots(self, request: Any, _call: Call) -> bytes:

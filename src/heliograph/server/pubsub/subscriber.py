@@ -23,7 +23,7 @@ from heliograph.server.pubsub.limits import (
     check_modified_ack_deadline,
     check_request_bytes,
 )
-from heliograph.server.pubsub.paging import page
+from heliograph.server.pubsub.paging import page_of
 from heliograph.server.pubsub.profile import STRICT, Profile
 from heliograph.server.pubsub.proto import serialized
 from heliograph.server.pubsub.quotas import Quota, in_project
@@ -99,8 +99,12 @@ class Subscriber:
         self._profile.check_project(request.project)
         prefix = f"{request.project}/subscriptions/"
         infos = [info for info in self._broker.list_subscriptions() if info.name.startswith(prefix)]
-        part, token = page([info.name for info in infos], request.page_size, request.page_token)
-        resources = [self._resource(info) for info in infos[part]]
+        resources, token = page_of(
+            [info.name for info in infos],
+            request.page_size,
+            request.page_token,
+            lambda index: self._resource(infos[index]),
+        )
         return serialized(proto.ListSubscriptionsResponse(subscriptions=resources, next_page_token=token))
 
     async def delete_subscription(self, request: Any, _call: Call) -> bytes:

@@ -203,7 +203,7 @@ def _expiration_ns(kept: Any) -> int:
     ttl_ns = durations.nanoseconds(kept.expiration_policy.ttl)
     if ttl_ns < EXPIRATION_SECONDS_MIN * SECOND_NS:
         raise InvalidArgument(
-            f"The value for expiration policy ttl is too small. You passed {ttl_ns / SECOND_NS:g}s in the request, "
+            f"The value for expiration policy ttl is too small. You passed {ttl_ns / SECOND_NS:.15g}s in the request, "
             "but the minimum value is 24h."
         )
     return ttl_ns
