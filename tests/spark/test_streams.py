@@ -286,6 +286,13 @@ def test_a_query_that_ends_by_itself_leaves_what_comes_later(broker: LocalBroker
     assert (counts, outstanding(broker)) == ([10, 20, len(ids)], (100, 0))
 
 
+def test_the_progress_of_a_queue_query_tells_what_waits(broker: LocalBroker, endpoint: str) -> None:
+    publish(broker, 30)
+    reader: Any = queue(endpoint, maxMessagesPerTrigger="10").new_reader()
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert reader.reportLatestOffset()["messages"] - end["messages"] == 20
+
+
 def test_two_consumers_share_a_subscription(broker: LocalBroker, endpoint: str) -> None:
     ids = publish(broker, 400)
     queries = [queue(endpoint, consumer=name, maxMessagesPerTrigger="200") for name in ("a", "b")]

@@ -60,6 +60,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._patience = Patience(options.limits)
         self._budget: int | None = None  # of a query that ends by itself: how many messages it may still claim
         self._acknowledged = 0  # claims up to here, by this process
+        self._end: Offset | None = None  # of the latest micro-batch
         self._keeper: LeaseKeeper | None = None
 
     def initialOffset(self) -> Offset:
@@ -92,10 +93,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except Unavailable:  # what was claimed before the answer was lost is among the claims the next time
                 failures += 1
                 door.pause(failures)
-        if not claims:
-            return start
-        messages = sum(claim.messages for claim in claims)
-        return {"claim": claims[-1].number, "messages": start["messages"] + messages}
+        self._end = start
+        if claims:
+            messages = sum(claim.messages for claim in claims)
+            self._end = {"claim": claims[-1].number, "messages": start["messages"] + messages}
+        return self._end
+
+    def reportLatestOffset(self) -> Offset | None:
+        """For the progress: `messages` beyond those of the micro-batch's end are the ones that wait."""
+        if self._end is not None:
+            with contextlib.suppress(HeliographError):
+                return self._end | {"messages": self._end["messages"] + self._client.claimed().ready}
+        return None
 
     def _claims(self, behind: int, limit: ReadLimit | None) -> list[Claim]:
         """All that the next micro-batch shall have: what is claimed and in none yet, since the driver died between the
