@@ -14,8 +14,11 @@ from typing import NamedTuple
 
 import pytest
 
+from heliograph.broker.broker import LocalBroker
 from heliograph.cli.main import main
+from heliograph.engine.message import Draft
 from heliograph.testing import Server
+from tests.server.conftest import serving
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC|\+00:00)?")
 
@@ -359,3 +362,62 @@ def test_a_data_directory_that_a_server_has_open_is_code_4(run_anywhere: Run, tm
     with Server(data_dir=tmp_path):
         ran = run_anywhere("topic", "list", "--data-dir", str(tmp_path))
     assert (ran.code, "in use by another broker" in ran.err) == (4, True)
+
+
+# ── strange input ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_publish_that_fails_midway_tells_how_many_were_published(run: Run) -> None:
+    run("queue", "create", "tasks", "--max-depth", "1200")
+    ran = run("queue", "publish", "tasks", "-", stdin="x\n" * 1_300)
+    assert ran.code == 1
+    assert "Queue full" in ran.err
+    assert "(the first 1,000 messages were published)" in ran.err
+    assert json.loads(run("queue", "stats", "tasks", "--json").out)["depth"] == 1_000
+
+
+def test_what_is_no_json_is_text_also_if_python_takes_it_for_json(run: Run) -> None:
+    run("queue", "create", "tasks")
+    lines = ["NaN", "-Infinity", "1e400", '"\\ud800"', "", '{"a": 1}', "12345678901234567890123"]
+    assert run("queue", "publish", "tasks", "-", stdin="\n".join(lines) + "\n").code == 0
+    peeked = json.loads(run("queue", "peek", "tasks", "--json").out)
+    assert [message["message"] for message in peeked] == [*lines[:5], {"a": 1}, 12345678901234567890123]
+
+
+def test_a_line_for_a_queue_that_is_no_utf_8_is_refused_by_itself(run: Run) -> None:
+    run("queue", "create", "tasks")
+    ran = run("queue", "publish", "tasks", "-", stdin="good\n\udcff\udcfe\n")
+    assert (ran.code, ran.err) == (
+        1,
+        "heliograph: A message of a queue is JSON or text, and this is no UTF-8: '\\udcff\\udcfe'\n",
+    )
+
+
+def test_lines_far_from_ascii_go_in_requests_that_the_server_takes(run: Run) -> None:
+    run("queue", "create", "tasks")
+    line = "漢" * 900_000  # 2.7 MB each
+    assert run("queue", "publish", "tasks", "-", stdin=f"{line}\n" * 8).code == 0
+    assert run("queue", "publish", "tasks", "😀" * 2_400_000).code == 0  # 9.6 MB
+    assert json.loads(run("queue", "stats", "tasks", "--json").out)["depth"] == 9
+
+
+def test_tail_goes_on_with_a_topic_that_was_made_anew(run_anywhere: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "projects/test/topics/orders"
+    broker = LocalBroker()
+    broker.create_topic(name).result()
+    broker.publish(name, [Draft(b"old")] * 3).result()
+    looks = 0
+
+    def meanwhile(_seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        assert looks < 3, "what was published anew is not seen"
+        if looks == 1:
+            broker.delete_topic(name).result()
+            broker.create_topic(name).result()
+            broker.publish(name, [Draft(b"new")]).result()
+
+    monkeypatch.setattr("heliograph.cli.tail.time.sleep", meanwhile)
+    with serving(broker) as server:
+        ran = run_anywhere("tail", name, "--limit", "1", "--server", f"http://127.0.0.1:{server.port}")
+    assert (ran.code, ran.out.partition(" ")[0]) == (0, "new")

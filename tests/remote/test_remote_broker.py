@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from websockets.sync.client import ClientConnection
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.protocol import Broker
@@ -26,6 +28,7 @@ from heliograph.errors import (
     Unavailable,
 )
 from heliograph.remote.broker import RemoteBroker, remote_broker
+from heliograph.remote.link import Link
 from heliograph.store.memory import MemoryStore
 from heliograph.testing.faulty_store import FaultyStore
 from tests.remote.conftest import Pair
@@ -253,3 +256,43 @@ def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(__import__("sys").modules, "websockets.sync.client", None)
     with pytest.raises(FailedPrecondition, match=r"heliograph\[client\]"):
         remote_broker("http://localhost:8085")
+
+
+def test_messages_that_come_when_nobody_waits_for_the_answer_any_more_go_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_with_subscription(pair)
+    pair.local.publish("t", [Draft(b"1")]).result()
+    pull, go_on = pair.local.pull, threading.Event()
+
+    def pull_late(*args: Any, **kwargs: Any) -> Any:
+        go_on.wait(10)
+        return pull(*args, **kwargs)
+
+    monkeypatch.setattr(pair.local, "pull", pull_late)
+    impatient = remote_broker(f"http://127.0.0.1:{pair.server.port}", timeout_seconds=0.2)
+    impatient.list_topics()
+    with pytest.raises(Unavailable, match="did not answer"):
+        impatient.pull("s", 1)
+    go_on.set()
+    wait_until(lambda: pair.local.statistics("s").totals.delivered == 1)
+    wait_until(lambda: pair.local.statistics("s").outstanding == 0)
+    assert pair.local.statistics("s").ready == 1
+    assert pair.local.statistics("s").totals.expired == 0
+    impatient.close()
+
+
+def test_a_connection_that_is_lost_while_it_begins_is_told_as_one_that_is_lost(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:{pair.server.port}"
+
+    def fail(*_args: Any) -> None:
+        raise ConnectionResetError("the connection was reset")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ClientConnection, "send", fail)
+        link = Link(url, 5, lambda _number: None, lambda: [b"what is watched"], lambda *_late: None)
+        with pytest.raises(Unavailable, match="was lost: the connection was reset"):
+            link.call("now_ns", {})
+        link.close()

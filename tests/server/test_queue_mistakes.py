@@ -232,3 +232,14 @@ def test_publishing_costs_the_same_in_a_queue_of_100_000_with_mixed_priorities(n
             door.command("queue.publish_batch", queue="tasks", messages=batch)
         deep = min(seconds(door) for _ in range(3))
     assert deep < 20 * shallow
+
+
+@pytest.mark.parametrize("timed", ["http", "websocket"], indirect=True)  # a call in process names one
+@pytest.mark.parametrize("how", ["queue.ack", "queue.nack"])
+def test_a_message_that_is_named_twice_in_one_call_is_settled_once_and_both_are_told_so(
+    timed: TimedDoor, how: str
+) -> None:
+    publish(timed.door, 1)
+    taken = consume(timed.door)["message_id"]
+    results = timed.door.command(how, queue="tasks", message_ids=[taken, taken])["results"]
+    assert [result["success"] for result in results] == [True, True]

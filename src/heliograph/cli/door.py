@@ -136,7 +136,7 @@ class Door:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> _Answer:
         target = self._path + path + (f"?{urlencode(query)}" if query else "")
-        content = None if body is None else json.dumps(body).encode()
+        content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         connection = self._kind(self._host, self._port, timeout=timeout_seconds)
         try:
             connection.connect()

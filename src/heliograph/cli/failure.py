@@ -62,6 +62,8 @@ def failure_of(error: Exception) -> Failure | None:
         return Failure(error.message, ExitCode.NOT_READY)
     if isinstance(error, HeliographError):
         return Failure(error.message)
+    if isinstance(error, UnicodeEncodeError):  # an argument that was no UTF-8, or a terminal that cannot show a text
+        return Failure(f"{error.object[:40]!r} cannot be written in {error.encoding}: {error.reason}")
     if isinstance(error, OSError):
         return Failure(reason_of(error) if error.filename is None else f"{error.filename}: {reason_of(error)}")
     return None

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
+from heliograph.cli.failure import Failure
 from heliograph.cli.show import counting, pairs, print_json, print_json_line
 
 BATCH_MESSAGES_MAX = 500
@@ -65,13 +66,21 @@ def publish_all(
 
     Returns:
         The ids of all.
+
+    Raises:
+        Failure: as `publish` and `messages` do; it tells how many had been published before.
     """
     ids: list[str] = []
-    with counting("publishing") as step:
-        for batch in batches(messages, size_bytes):
-            made = publish(batch)
-            step(len(made))
-            ids += made
+    try:
+        with counting("publishing") as step:
+            for batch in batches(messages, size_bytes):
+                made = publish(batch)
+                step(len(made))
+                ids += made
+    except Failure as failure:
+        if not ids:
+            raise
+        raise Failure(f"{failure} (the first {len(ids):,} messages were published)", failure.exit_code) from failure
     return ids
 
 

@@ -139,9 +139,9 @@ def publish(
     given = {key: value for key, value in shared.items() if value is not None}
     from_input = messages == ["-"]
     lines: Iterable[str] = input_lines() if from_input else messages
-    drafts = ({"message": line if text else _value(line)} | given for line in lines)
+    drafts = ({"message": _value(line, as_text=text)} | given for line in lines)
     with target as door:
-        ids = publish_all(drafts, lambda draft: len(str(draft)), lambda batch: _publish(door, name, batch))
+        ids = publish_all(drafts, lambda draft: len(str(draft).encode()), lambda batch: _publish(door, name, batch))
     print_published(ids, name, "message_ids", as_json=as_json, in_short=from_input)
 
 
@@ -238,11 +238,21 @@ def confirm(question: str, yes: bool) -> None:
     typer.confirm(question, abort=True)
 
 
-def _value(line: str) -> Any:
+def _value(line: str, *, as_text: bool) -> Any:
+    import msgspec  # Python's own takes NaN for JSON, and the door does not
+
     try:
-        return json.loads(line)
-    except ValueError:
+        line.encode()
+    except UnicodeEncodeError:
+        raise Failure(f"A message of a queue is JSON or text, and this is no UTF-8: {line[:40]!r}") from None
+    if as_text:
         return line
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.MsgspecError:
+        return line
+    except RecursionError:
+        raise Failure(f"A message is nested too deeply: {line[:40]!r}") from None
 
 
 def _publish(door: Door, name: str, batch: list[dict[str, Any]]) -> list[str]:

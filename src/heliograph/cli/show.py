@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -109,6 +110,8 @@ def parse_pairs(texts: list[str] | None, what: str) -> dict[str, str]:
 
 
 def input_lines() -> Iterator[str]:
-    """Standard input, line by line, without the line ends."""
+    """Standard input, line by line, without the line ends; bytes that are no UTF-8 are kept as surrogates."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     for line in sys.stdin:
         yield line.rstrip("\n")

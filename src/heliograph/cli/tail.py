@@ -42,7 +42,7 @@ def tail(
                         return
                     time.sleep(POLL_SECONDS)
                     bounds = _bounds(door, full)
-                    if position < bounds["first"]:
+                    if position < bounds["first"] or position > bounds["last"] + 1:  # the latter: it was made anew
                         position = bounds["first"]
                     continue
                 most = READ_MESSAGES_MAX if limit is None else min(limit - shown, READ_MESSAGES_MAX)

@@ -113,7 +113,10 @@ class LeaseKeeper(Generic[M]):
 
     def _run(self) -> None:
         while self._wait():
-            self._extend()
+            try:
+                self._extend()
+            except Exception:  # without this thread every lease would end unseen
+                _log.exception("leases could not be extended; the next attempt follows")
 
     def _wait(self) -> bool:
         """Until it is time to look again; nothing in hand, nothing to look at. False once closed."""
@@ -128,10 +131,11 @@ class LeaseKeeper(Generic[M]):
     def _extend(self) -> None:
         with self._changed:
             now = time.monotonic()
-            for ack_id in [ack_id for ack_id, end in self._ends.items() if end < now]:
-                del self._ends[ack_id]
+            # copies: the collection of garbage may let go of messages here, in this thread, at any time
+            for ack_id in [ack_id for ack_id, end in list(self._ends.items()) if end < now]:
+                self._ends.pop(ack_id, None)
                 self._held.pop(ack_id, None)
-            messages = [message for ack_id, message in self._held.items() if ack_id not in self._ends]
+            messages = [message for ack_id, message in list(self._held.items()) if ack_id not in self._ends]
         for resource, ack_ids in _by_resource(messages).items():
             try:
                 deadline_ns = round(self._deadline_seconds * SECOND_NS)

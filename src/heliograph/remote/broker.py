@@ -49,7 +49,7 @@ class RemoteBroker:
     """See the module. Its operations are those of `Broker`; `operations.py` makes them."""
 
     def __init__(self, url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._link = Link(url, timeout_seconds, self._on_event, self._on_connected)
+        self._link = Link(url, timeout_seconds, self._on_event, self._on_connected, self._on_late)
         self._lock = threading.Lock()
         self._watches: dict[int, _RemoteWatch] = {}
         self._settled: dict[str, list[str]] = {}  # of `acknowledge_later`
@@ -150,6 +150,15 @@ class RemoteBroker:
             watch = self._watches.get(number)
         if watch is not None:
             watch.callback()
+
+    def _on_late(self, operation: str, arguments: dict[str, Any], body: msgspec.Raw) -> None:
+        """Messages that nobody waits for any more go back at once: with the end of their leases it would count as a
+        failure of theirs."""
+        if operation == "pull":
+            ack_ids = [delivery.ack_id for delivery in o.OPERATIONS[operation].decode_result(body)]
+            if ack_ids:
+                given_back = {"subscription": arguments["subscription"], "ack_ids": ack_ids}
+                self._link.tell(o.encode((0, "release", given_back)))
 
     def _on_connected(self) -> list[bytes]:
         """What is watched is watched again."""

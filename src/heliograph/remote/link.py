@@ -50,6 +50,8 @@ class Link:
         on_event: called with the number of a watch that has something to tell; from any thread.
         on_connected: called with each new connection, before anything else is sent on it: gives the frames to begin
             with.
+        on_late: called with a call's operation, its arguments and its result when nobody waits for that any more; from
+            another thread.
 
     Raises:
         InvalidArgument: it is no such URL.
@@ -62,11 +64,13 @@ class Link:
         timeout_seconds: float,
         on_event: Callable[[int], None],
         on_connected: Callable[[], list[bytes]],
+        on_late: Callable[[str, Any, msgspec.Raw], None],
     ) -> None:
         self.url, self._address = url, _address(url)
         self._timeout_seconds = timeout_seconds
         self._on_event = on_event
         self._on_connected = on_connected
+        self._on_late = on_late
         self._numbers = itertools.count(1)
         self._connecting = threading.Lock()
         self._sending = threading.Lock()
@@ -74,6 +78,7 @@ class Link:
         self._socket: ClientConnection | None = None
         self._calls: dict[int, _Call] = {}
         self._commits: dict[int, Commit] = {}
+        self._given_up: dict[int, tuple[str, Any]] = {}  # calls whose answer may still come
         self._closed = False
         self._stop = threading.Event()
         self._open = ExitStack()
@@ -124,14 +129,24 @@ class Link:
         except self._failures as error:
             self._lost(socket)
             raise Unavailable(f"The connection to {self.url} was lost: {error}") from None
-        if not call.answered.wait(self._timeout_seconds):
-            with self._state:
-                self._calls.pop(number, None)
+        answered = False
+        try:
+            answered = call.answered.wait(self._timeout_seconds)
+        finally:
+            if not answered:
+                self._give_up(number, operation, arguments)
+        if not call.answered.is_set():
             raise Unavailable(f"{self.url} did not answer in {self._timeout_seconds:g} s")
         if call.error is not None:
             raise call.error
         assert call.body is not None
         return call.body, call.commit
+
+    def _give_up(self, number: int, operation: str, arguments: Any) -> None:
+        """Nobody waits for that answer any more; if it has just come, it is as good as in time."""
+        with self._state:
+            if self._calls.pop(number, None) is not None:
+                self._given_up[number] = (operation, arguments)
 
     def tell(self, frame: bytes) -> None:
         """Send a request that nobody waits for, if there is a connection."""
@@ -175,9 +190,13 @@ class Link:
                 raise Unavailable("The broker is closed")
             self._socket, self._open = socket, opened
         threading.Thread(target=self._read, args=(socket,), name="heliograph-link", daemon=True).start()
-        with self._sending:
-            for frame in self._on_connected():
-                socket.send(frame)
+        try:
+            with self._sending:
+                for frame in self._on_connected():
+                    socket.send(frame)
+        except self._failures as error:
+            self._lost(socket)
+            raise Unavailable(f"The connection to {self.url} was lost: {error}") from None
         return socket
 
     def _read(self, socket: ClientConnection) -> None:
@@ -214,8 +233,13 @@ class Link:
             pending = Commit() if kind == o.PENDING else COMMITTED
             with self._state:
                 call = self._calls.pop(number, None)
-                if kind == o.PENDING:
+                given_up = self._given_up.pop(number, None)
+                if kind == o.PENDING and call is not None:
                     self._commits[number] = pending
+            if given_up is not None:
+                if kind != o.ERROR:
+                    self._on_late(*given_up, body)
+                return
             if call is None:
                 self._on_event(number)  # nobody waits for it: something is watched anew
                 return
@@ -233,6 +257,7 @@ class Link:
             self._socket = None
             calls, self._calls = self._calls, {}
             commits, self._commits = self._commits, {}
+            self._given_up.clear()
             opened, self._open = self._open, ExitStack()
         for call in calls.values():
             call.error = Unavailable(f"The connection to {self.url} was lost before the answer")

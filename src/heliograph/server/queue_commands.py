@@ -313,7 +313,8 @@ class QueueCommands:
         """One message: its answer, or its error. Several: an answer for each, whatever becomes of the others."""
         leases = request.leases()
         current = self._current(request.queue, leases)
-        ack_ids = [ack_id for ack_id in current if isinstance(ack_id, str)]
+        # one that is named twice is settled once, and both are told what became of it
+        ack_ids = list(dict.fromkeys(ack_id for ack_id in current if isinstance(ack_id, str)))
         outcome = Outcome([])
         if ack_ids:
             outcome = await settle(ack_ids)
