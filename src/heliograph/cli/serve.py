@@ -47,7 +47,10 @@ def serve(
     allow_host: arguments.AllowHost = None,
     admin_test_hooks: arguments.AdminTestHooks = False,
 ) -> None:
-    """Start a broker. It ends in order on SIGTERM and Ctrl-C."""
+    """Start a broker. It ends in order on SIGTERM and Ctrl-C.
+
+    Example: heliograph serve --data-dir ./data --port 8085
+    """
     file = read_config(config)
     given = Given(host, port, host_port, data_dir, store, durability, memory_budget, event_retention)
     options = ServingOptions(given, file, project=project, lenient=lenient, allowed_hosts=allow_host or ())
