@@ -136,9 +136,9 @@ def test_a_lease_is_kept_as_long_as_the_callback_runs(url: str, pair: Pair) -> N
 
     def slow(message: PriorityMessage) -> None:
         calls.append(message.message)
-        time.sleep(1)
+        time.sleep(2)
 
-    with heliograph.connect(url, ack_deadline_seconds=0.6) as connected:
+    with heliograph.connect(url, ack_deadline_seconds=1.5) as connected:
         connected.subscribe("orders", slow, workers=2)
         connected.publish("orders", 1)
         assert connected.join(10)
