@@ -88,6 +88,15 @@ def test_a_topics_life(run: Run) -> None:
     assert run("topic", "list") == (0, "", "")
 
 
+def test_a_name_that_is_refused_tells_what_a_name_is(run: Run) -> None:
+    assert run("topic", "create", "x") == (
+        1,
+        "",
+        "heliograph: Invalid [topics] name: (name=projects/heliograph/topics/x): an id has 3 to 255 letters, digits "
+        "and -_.~+%, begins with a letter, and not with goog\n",
+    )
+
+
 def test_reading_commands_print_json_for_scripts(run: Run) -> None:
     run("topic", "create", "orders")
     assert json.loads(run("topic", "list", "--json").out) == [
@@ -205,7 +214,9 @@ def test_schemas_are_made_shown_and_applied(run: Run, tmp_path: Path) -> None:
     assert run("schema", "create", "order", "--type", "avro", "--definition", str(file)).code == 0
     assert json.loads(json.loads(run("schema", "describe", "order", "--json").out)["definition"]) == definition
     assert run("schema", "validate", "order", "--message", str(good)).code == 0
-    assert run("schema", "validate", "order", "--message", str(bad)).code == 1
+    refused = run("schema", "validate", "order", "--message", str(bad))
+    assert refused.code == 1
+    assert "failed with status: At $" in refused.err  # and not only that something is wrong with it
     run("topic", "create", "orders", "--schema", "order")
     assert (run("publish", "orders", '{"id": 1}').code, run("publish", "orders", '{"id": "x"}').code) == (0, 1)
 

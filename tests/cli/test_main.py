@@ -9,7 +9,7 @@ import pytest
 from heliograph import __version__
 from heliograph.cli import failure
 from heliograph.cli.failure import ExitCode, Failure, failure_of, import_extra
-from heliograph.errors import FailedPrecondition, StoreRefused, TopicNotFound
+from heliograph.errors import FailedPrecondition, QueueExists, StoreRefused, TopicNotFound, Unavailable
 from tests.cli.conftest import Run
 
 
@@ -49,7 +49,9 @@ def test_a_package_that_is_not_installed_names_its_extra(tmp_path: Path, monkeyp
     [
         (StoreRefused("it is damaged: restore it"), "it is damaged: restore it", ExitCode.DATA_REFUSED),
         (FailedPrecondition("no Java: install one"), "no Java: install one", ExitCode.NOT_READY),
-        (TopicNotFound("t"), "Topic not found: t", ExitCode.FAILED),
+        (TopicNotFound("t"), "Topic not found: t", ExitCode.NOT_FOUND),
+        (QueueExists("q is there"), "q is there", ExitCode.CONFLICT),
+        (Unavailable("the disk is full"), "the disk is full", ExitCode.FAILED),
         (FileNotFoundError(2, "No such file", "/a"), "/a: No such file", ExitCode.FAILED),
         (OSError("no more threads"), "no more threads", ExitCode.FAILED),
         (Failure("no such flight", ExitCode.USAGE), "no such flight", ExitCode.USAGE),

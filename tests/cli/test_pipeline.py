@@ -7,9 +7,11 @@ import os
 import signal
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from heliograph.cli.doctor import Verdict, examine
@@ -115,3 +117,17 @@ def shell(directory: Path, server: str) -> Callable[..., str]:
         return ran.stdout
 
     return call
+
+
+def test_a_command_on_a_data_directory_leaves_its_event_log(serve: Start, heliograph: Run, tmp_path: Path) -> None:
+    server = serve("--data-dir", "data")
+    url = f"http://127.0.0.1:{server.port}"
+    heliograph("topic", "create", "flights", "--server", url)
+    heliograph("publish", "flights", "one", "--server", url)
+    server.stop(signal.SIGTERM)
+    for _ in range(2):
+        assert heliograph("topic", "list", "--data-dir", "data").returncode == 0
+    again = serve("--data-dir", "data")
+    with urllib.request.urlopen(f"http://127.0.0.1:{again.port}/api/v1/events/read?columns=event") as answer:
+        events = pa.ipc.open_stream(answer).read_all()["event"].to_pylist()
+    assert events == ["published"]

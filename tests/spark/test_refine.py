@@ -20,12 +20,13 @@ from heliograph.spark.door import Address
 from heliograph.spark.pipeline.job import Outcome, Place
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
 from heliograph.spark.pipeline.refine import RefineOptions, read_quarantine, read_refined
+from heliograph.spark.pipeline.replay import Choice, ReplayOptions
 from heliograph.spark.pipeline.table import Table
 from tests.spark.fakes import ServerThread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-TOPIC = "projects/p/topics/t"
+TOPIC, AGAIN = "projects/p/topics/t", "projects/p/topics/again"
 BY_NUMBER = RefineOptions(unique_by="value.n", batch_messages=6)
 
 
@@ -74,6 +75,10 @@ def test_duplicates_are_found_within_a_batch_between_batches_and_between_runs(re
     assert refining.run().figures == {"topics": 1, "refined": 1, "quarantined": 0, "duplicates": 1}
     assert refining.numbers() == [1, 2, 3, 4, 5, 6, 7]
     assert refining.reasons() == [(3, "duplicate"), (7, "duplicate"), (9, "not_json"), (10, "duplicate")]
+    again = Choice((TOPIC,), AGAIN, where="reason = 'not_json'", table="quarantine")
+    refining.broker.create_topic(AGAIN, TopicSettings()).result()
+    options = JobOptions(replay=ReplayOptions(again))
+    assert run_once(refining.spark, job_named("replay"), refining.place, options).figures["published"] == 1
 
 
 def test_killed_between_quarantine_and_refined_the_same_range_is_repeated(

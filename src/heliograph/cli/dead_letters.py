@@ -27,7 +27,10 @@ def list_dead_letters(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, the oldest first.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List them, with the reason."""
+    """List them, with the reason.
+
+    Example: heliograph dead-letter list tasks --json
+    """
     with target as door:
         found = door.command("dlq.list", queue=name, limit=limit)
         if as_json:
@@ -47,7 +50,10 @@ def retry(
     name: Name,
     message_ids: Annotated[list[str] | None, typer.Argument(metavar="[MESSAGE]...", help="Only these.")] = None,
 ) -> None:
-    """Put them back into the queue, all or those named, with a fresh retry count."""
+    """Put them back into the queue, all or those named, with a fresh retry count.
+
+    Example: heliograph dead-letter retry tasks
+    """
     with target as door:
         retried = door.command("dlq.retry", queue=name, message_ids=message_ids or None)["retried"]
         print(f"Put back {retried:,} messages into {name}")
@@ -56,7 +62,10 @@ def retry(
 @dead_letter_app.command("purge")
 @on_broker
 def purge(target: Target, name: Name, yes: Yes = False) -> None:
-    """Drop them all."""
+    """Drop them all.
+
+    Example: heliograph dead-letter purge tasks --yes
+    """
     confirm(f"Drop all dead letters of {name}?", yes)
     with target as door:
         print(f"Purged {door.command('dlq.purge', queue=name)['purged']:,} dead letters of {name}")

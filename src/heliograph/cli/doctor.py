@@ -73,7 +73,10 @@ def doctor(
     directory: Annotated[Path, typer.Option("--directory", "-d", help="Where data are to be kept.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Check this machine: Python, packages, Java, memory, disk, port; and say what to do."""
+    """Check this machine: Python, packages, Java, memory, disk, port; and say what to do.
+
+    Example: heliograph doctor --port 8085 --directory ./data
+    """
     checks = list(examine(port, directory))
     if as_json:
         print_json([check._asdict() for check in checks])

@@ -13,6 +13,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.cli.failure import ExitCode, Failure
+from heliograph.server.pubsub.names import ID_RULE
+
+INVALID_NAME = "] name: (name="
+"""Of the real service's text on the name of a new resource: `Invalid [topics] name: (name=…)`."""
 
 TIMEOUT_SECONDS = 60.0
 """No command of this door waits so long; those that wait for messages say how long."""
@@ -174,7 +178,18 @@ def _reason(answer: _Answer) -> str:
         error = json.loads(answer.body)["error"]
     except (ValueError, KeyError, TypeError):
         return f"{answer.url} answers {answer.status}"
-    return str(error["message"]) if isinstance(error, dict) and "message" in error else str(error)
+    if not isinstance(error, dict) or "message" not in error:
+        return str(error)
+    metadata = (detail.get("metadata", {}) for detail in error.get("details", []) if isinstance(detail, dict))
+    found = [
+        str(each["revisionInfo"]) for each in metadata if "revisionInfo" in each
+    ]  # where a message breaks a schema
+    return explained(" ".join([str(error["message"]), *found]))
+
+
+def explained(text: str) -> str:
+    """A text of the real service, and what to do where it does not say so."""
+    return f"{text}: {ID_RULE}" if INVALID_NAME in text else text
 
 
 def _exit_code(answer: _Answer) -> ExitCode:

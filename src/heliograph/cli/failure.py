@@ -22,7 +22,7 @@ import importlib
 from enum import IntEnum
 from types import ModuleType
 
-from heliograph.errors import FailedPrecondition, HeliographError, StoreRefused
+from heliograph.errors import AlreadyExists, FailedPrecondition, HeliographError, NotFound, StoreRefused
 
 
 class ExitCode(IntEnum):
@@ -60,6 +60,10 @@ def failure_of(error: Exception) -> Failure | None:
         return Failure(error.message, ExitCode.DATA_REFUSED)
     if isinstance(error, FailedPrecondition):
         return Failure(error.message, ExitCode.NOT_READY)
+    if isinstance(error, NotFound):
+        return Failure(error.message, ExitCode.NOT_FOUND)
+    if isinstance(error, AlreadyExists):
+        return Failure(error.message, ExitCode.CONFLICT)
     if isinstance(error, HeliographError):
         return Failure(error.message)
     if isinstance(error, UnicodeEncodeError):  # an argument that was no UTF-8, or a terminal that cannot show a text

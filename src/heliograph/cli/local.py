@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.cli.duration import parse_duration
 from heliograph.cli.failure import ExitCode, Failure
+from heliograph.cli.serving_options import EVENT_RETENTION_DEFAULT
 from heliograph.server.app import ServeOptions
 from heliograph.server.server_thread import ServerThread
 
@@ -24,7 +26,11 @@ class LocalServer:
     def __init__(self, data_dir: Path) -> None:
         if not data_dir.exists():
             raise Failure(f"There is no data directory {data_dir}", ExitCode.DATA_REFUSED)
-        self._thread = ServerThread(lambda: LocalBroker.open(data_dir), ServeOptions(port=0))
+        # without a retention it would forget the event log that is there
+        retention_ns = parse_duration(EVENT_RETENTION_DEFAULT)
+        self._thread = ServerThread(
+            lambda: LocalBroker.open(data_dir, event_retention_ns=retention_ns), ServeOptions(port=0)
+        )
         self._thread.start()
 
     @property

@@ -20,7 +20,10 @@ pipeline_app.add_typer(
 
 @pipeline_app.command()
 def plan(as_json: AsJson = False) -> None:
-    """Tell which jobs there are, what each reads and writes."""
+    """Tell which jobs there are, what each reads and writes.
+
+    Example: heliograph pipeline plan
+    """
     jobs = import_extra("heliograph.spark.pipeline.jobs", extra="spark", for_what="the pipeline").JOBS.values()
     if as_json:
         print_json([{"job": job.name, "does": job.does, "reads": job.reads, "writes": job.writes} for job in jobs])
@@ -32,7 +35,10 @@ def plan(as_json: AsJson = False) -> None:
 
 @pipeline_app.command()
 def status(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) -> None:
-    """Tell what each job has done: its last run, rows in all, lag, and its last error."""
+    """Tell what each job has done: its last run, rows in all, lag, and its last error.
+
+    Example: heliograph pipeline status --json
+    """
     found = _status(directory)
     if as_json:
         print_json(found)
@@ -58,7 +64,10 @@ def report(
         Path | None, typer.Option("--output", "-o", help="The page (default DIRECTORY/report.html).")
     ] = None,
 ) -> None:
-    """Write an HTML page with what the jobs have done, and charts of their figures."""
+    """Write an HTML page with what the jobs have done, and charts of their figures.
+
+    Example: heliograph pipeline report --output pipeline.html
+    """
     if not directory.is_dir():
         raise Failure(f"There is no pipeline in {directory}: run a job first", ExitCode.NOT_FOUND)
     jobs = import_extra("heliograph.spark.pipeline.jobs", extra="spark", for_what="the pipeline").JOBS

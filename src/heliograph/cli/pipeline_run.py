@@ -84,14 +84,19 @@ def job_command(name: str) -> Callable[[Callable[..., Own]], None]:
 def archive(
     batch_messages: Annotated[int, typer.Option(min=1, help="A batch has no more messages.")] = 1_000_000,
     file_messages: Annotated[int, typer.Option(min=1, help="A file has no more messages.")] = 2_000_000,
-    least_messages: Annotated[int, typer.Option(min=1, help="Fewer messages wait for more, but")] = 1,
-    max_age: Annotated[str, typer.Option(help="no longer than this.", metavar="SPAN")] = "5m",
+    least_messages: Annotated[int, typer.Option(min=1, help="Fewer messages wait for more, at most --max-age.")] = 1,
+    max_age: Annotated[
+        str, typer.Option(help="Fewer than --least-messages wait no longer than this.", metavar="SPAN")
+    ] = "5m",
     allow_data_loss: Annotated[
         bool, typer.Option("--allow-data-loss", help="Go on where messages went before they were archived.")
     ] = False,
     delta: Annotated[bool, typer.Option("--delta", help="Make the archive a Delta table, too, from now on.")] = False,
 ) -> Own:
-    """Every topic's log becomes Parquet files by topic, day and hour."""
+    """Every topic's log becomes Parquet files by topic, day and hour.
+
+    Example: heliograph pipeline run archive --topic orders
+    """
     from heliograph.spark.pipeline.archive import Limits
 
     limits = Limits(batch_messages, file_messages, least_messages, parse_seconds(max_age))
@@ -117,7 +122,10 @@ def refine(
         str, typer.Option(help="Duplicates come no later than this after another.", metavar="SPAN")
     ] = "1h",
 ) -> Own:
-    """Parse messages by their schemas, validate them, drop duplicates, put aside what is wrong."""
+    """Parse messages by their schemas, validate them, drop duplicates, put aside what is wrong.
+
+    Example: heliograph pipeline run refine --schema orders=order.avsc --unique-by value.id
+    """
     from heliograph.spark.pipeline.refine import RefineOptions
 
     schemas = parse_pairs(schema, "schema")
@@ -128,19 +136,28 @@ def refine(
 def metrics(
     window: Annotated[str, typer.Option(help="The width of windows.", metavar="SPAN")] = "1m",
 ) -> Own:
-    """Rates, waiting and processing times, backlog and oldest age by subscription and window."""
+    """Rates, waiting and processing times, backlog and oldest age by subscription and window.
+
+    Example: heliograph pipeline run metrics --window 5m
+    """
     return {"window_seconds": parse_seconds(window)}
 
 
 @job_command("reconcile")
 def reconcile() -> Own:
-    """Prove per hour that log, archive and acknowledgements agree, and list every difference."""
+    """Prove per hour that log, archive and acknowledgements agree, and list every difference.
+
+    Example: heliograph pipeline run reconcile --json
+    """
     return {}
 
 
 @job_command("dead-letters")
 def dead_letters() -> Own:
-    """Tell what could not be processed: top reasons, fingerprints of errors, first and last seen, samples."""
+    """Tell what could not be processed: top reasons, fingerprints of errors, first and last seen, samples.
+
+    Example: heliograph pipeline run dead-letters
+    """
     return {}
 
 
@@ -156,7 +173,10 @@ def replay(
     rate: Annotated[int | None, typer.Option(min=1, help="No faster than so many messages a second.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
 ) -> Own:
-    """Publish archived messages again, chosen by --topic, time, condition or ids; once, and resumable."""
+    """Publish archived messages again, chosen by --topic, time, condition or ids; once, and resumable.
+
+    Example: heliograph pipeline run replay --topic orders --since 2h --to orders-again --dry-run
+    """
     from heliograph.spark.pipeline.replay import Choice, ReplayOptions
 
     since_ns, until_ns = (instant_ns(text) if text else 0 for text in (since, until))
@@ -169,7 +189,10 @@ def maintain(
     retain: Annotated[str, typer.Option(help="Remove days that are older; 0 = none.", metavar="SPAN")] = "0",
     batch_size: Annotated[str, typer.Option(help="Put batches together up to this size.", metavar="SIZE")] = "256m",
 ) -> Own:
-    """Put small batches together, remove old days, and what killed runs have left."""
+    """Put small batches together, remove old days, and what killed runs have left.
+
+    Example: heliograph pipeline run maintain --retain 90d
+    """
     from heliograph.spark.pipeline.maintain import MaintainOptions
 
     return {"maintain": MaintainOptions(parse_seconds(retain), parse_size(batch_size))}

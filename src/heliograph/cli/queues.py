@@ -84,7 +84,10 @@ def create(
 @queue_app.command("list")
 @on_broker
 def list_queues(target: Target, as_json: AsJson = False) -> None:
-    """List the queues, with how deep they are."""
+    """List the queues, with how deep they are.
+
+    Example: heliograph queue list
+    """
     with target as door:
         names = door.command("queue.list")["queues"]
         if as_json:
@@ -159,6 +162,8 @@ def consume(
     """Take messages from a work queue. Exit code 7 if there were none.
 
     Without --auto-ack they come back when their lease ends. With --json, each is a line.
+
+    Example: heliograph queue consume tasks --limit 10 --wait 30s --auto-ack
     """
     seen = 0
     with target as door:
@@ -183,7 +188,10 @@ def peek(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many messages.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would be delivered next, without taking it."""
+    """Show what would be delivered next, without taking it.
+
+    Example: heliograph queue peek tasks --limit 5
+    """
     with target as door:
         messages = door.command("queue.peek", queue=name, count=limit)["messages"]
         if as_json:
@@ -196,7 +204,10 @@ def peek(
 @queue_app.command("stats")
 @on_broker
 def stats(target: Target, name: Name, as_json: AsJson = False) -> None:
-    """Show what a queue holds, and what it has done."""
+    """Show what a queue holds, and what it has done.
+
+    Example: heliograph queue stats tasks --json
+    """
     with target as door:
         found = door.command("queue.stats", queue=name)
         if as_json:
@@ -211,7 +222,10 @@ def stats(target: Target, name: Name, as_json: AsJson = False) -> None:
 @queue_app.command("purge")
 @on_broker
 def purge(target: Target, name: Name, yes: Yes = False) -> None:
-    """Drop all waiting messages; those that consumers hold stay."""
+    """Drop all waiting messages; those that consumers hold stay.
+
+    Example: heliograph queue purge tasks --yes
+    """
     confirm(f"Drop everything that waits in {name}?", yes)
     with target as door:
         print(f"Purged {door.command('queue.purge', queue=name)['purged']:,} messages from {name}")
@@ -220,7 +234,10 @@ def purge(target: Target, name: Name, yes: Yes = False) -> None:
 @queue_app.command("delete")
 @on_broker
 def delete(target: Target, name: Name, yes: Yes = False) -> None:
-    """Delete a queue, with all that it holds."""
+    """Delete a queue, with all that it holds.
+
+    Example: heliograph queue delete tasks --yes
+    """
     confirm(f"Delete {name} with all that it holds?", yes)
     with target as door:
         door.command("queue.delete", queue=name)

@@ -59,7 +59,10 @@ def create(target: Target, name: Name, type_: OfType, definition: Definition, as
 @schema_app.command("commit")
 @on_broker
 def commit(target: Target, name: Name, type_: OfType, definition: Definition, as_json: AsJson = False) -> None:
-    """Add a revision to a schema."""
+    """Add a revision to a schema.
+
+    Example: heliograph schema commit order --type avro --definition order-2.avsc
+    """
     with target as door:
         full = door.name("schemas", name)
         made = door.rest("POST", f"{full}:commit", {"schema": _schema(full, type_, definition)})
@@ -72,7 +75,10 @@ def commit(target: Target, name: Name, type_: OfType, definition: Definition, as
 @schema_app.command("list")
 @on_broker
 def list_schemas(target: Target, as_json: AsJson = False) -> None:
-    """List the project's schemas."""
+    """List the project's schemas.
+
+    Example: heliograph schema list
+    """
     with target as door:
         found = door.every(f"projects/{door.project}/schemas", "schemas")
         if as_json:
@@ -86,7 +92,10 @@ def list_schemas(target: Target, as_json: AsJson = False) -> None:
 @schema_app.command("describe")
 @on_broker
 def describe(target: Target, name: Name, as_json: AsJson = False) -> None:
-    """Show a schema with its definition; NAME@REVISION shows that revision."""
+    """Show a schema with its definition; NAME@REVISION shows that revision.
+
+    Example: heliograph schema describe order
+    """
     with target as door:
         found = door.rest("GET", door.name("schemas", name))
         if as_json:
@@ -104,7 +113,10 @@ def validate(
     message: Annotated[Path, typer.Option(exists=True, dir_okay=False, metavar="FILE", help="File with the message.")],
     encoding: Annotated[Encoding, typer.Option(help="How it is encoded.")] = Encoding.JSON,
 ) -> None:
-    """Check a message against a schema. Exit code 1 if it does not follow it."""
+    """Check a message against a schema. Exit code 1 if it does not follow it.
+
+    Example: heliograph schema validate order --message order.json
+    """
     with target as door:
         full = door.name("schemas", name)
         parent = full.partition("/schemas/")[0]
@@ -120,7 +132,10 @@ def validate(
 @schema_app.command("delete")
 @on_broker
 def delete(target: Target, name: Name) -> None:
-    """Delete a schema with all its revisions."""
+    """Delete a schema with all its revisions.
+
+    Example: heliograph schema delete order
+    """
     with target as door:
         full = door.name("schemas", name)
         door.rest("DELETE", full)

@@ -15,6 +15,7 @@ from heliograph import __version__
 from heliograph.broker.broker import LocalBroker
 from heliograph.cli import serve_arguments as arguments
 from heliograph.cli.config import ConfigFile, Entry, read_config
+from heliograph.cli.door import explained
 from heliograph.cli.failure import ExitCode, Failure, import_extra, reason_of
 from heliograph.cli.projects import entries_of_environment
 from heliograph.cli.serving_options import DurabilityKind, Given, ServingOptions, StoreKind
@@ -47,7 +48,10 @@ def serve(
     allow_host: arguments.AllowHost = None,
     admin_test_hooks: arguments.AdminTestHooks = False,
 ) -> None:
-    """Start a broker. It ends in order on SIGTERM and Ctrl-C."""
+    """Start a broker. It ends in order on SIGTERM and Ctrl-C.
+
+    Example: heliograph serve --data-dir ./data --port 8085
+    """
     file = read_config(config)
     given = Given(host, port, host_port, data_dir, store, durability, memory_budget, event_retention)
     options = ServingOptions(given, file, project=project, lenient=lenient, allowed_hosts=allow_host or ())
@@ -109,8 +113,8 @@ def _refuse_entry(error: InvalidArgument, file: ConfigFile) -> None:
     if isinstance(error, Refused):
         wanted = error.wanted
         if wanted.place.startswith(wanted.kind):
-            file.refuse(error.message, wanted.kind, wanted.position, error.field)
-        raise Failure(error.message, ExitCode.USAGE) from error
+            file.refuse(explained(error.message), wanted.kind, wanted.position, error.field)
+        raise Failure(explained(error.message), ExitCode.USAGE) from error
 
 
 def _test_hooks() -> TestHooks:

@@ -23,41 +23,39 @@ from heliograph.cli.size import parse_size, show_size
 Config = Annotated[
     Path | None,
     typer.Option(
-        help="A file with options for this command under [server], and what is to exist (docs/configuration.md).  "
-        f"[default: {CONFIG_DEFAULT}, if there is one]",
+        help="A file with options for this command in its table server, and with what is to exist "
+        f"(docs/configuration.md; default {CONFIG_DEFAULT}, if there is one).",
         metavar="FILE",
     ),
 ]
-Host = Annotated[
-    str | None, typer.Option(help="Address to listen on.  [default: localhost, which is 127.0.0.1 and ::1]")
-]
+Host = Annotated[str | None, typer.Option(help="Address to listen on (default localhost, which is 127.0.0.1 and ::1).")]
 Port = Annotated[
     int | None,
-    typer.Option(help=f"Port to listen on; 0 = a free one.  [default: {PORT_DEFAULT}]", min=0, max=65535),
+    typer.Option(help=f"Port to listen on; 0 = a free one (default {PORT_DEFAULT}).", min=0, max=65535),
 ]
 HostPort = Annotated[
     str | None, typer.Option(help="Both at once, as for the official emulator: [::1]:8085", metavar="HOST:PORT")
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help=f"Directory for the data, made if missing.  [default: {DATA_DIR_DEFAULT}]", metavar="DIR"),
+    typer.Option(help=f"Directory for the data, made if missing (default {DATA_DIR_DEFAULT}).", metavar="DIR"),
 ]
 Store = Annotated[
     StoreKind | None,
-    typer.Option(help="Keep everything in a file (sqlite), or nothing beyond the process (memory).  [default: sqlite]"),
+    typer.Option(help="Keep everything in a file (sqlite, the default), or nothing beyond the process (memory)."),
 ]
 Durability = Annotated[
     DurabilityKind | None,
     typer.Option(
-        help="What an answer survives: a killed process and a power cut (full), a killed process (process), or a "
-        "killed process while a power cut may destroy the file (none).  [default: full]"
+        help="What an answer survives: a killed process and a power cut (full, the default), a killed process "
+        "(process), or a killed process while a power cut may destroy the file (none)."
     ),
 ]
 MemoryBudget = Annotated[
     int | None,
     typer.Option(
-        help="Messages beyond so much leave memory and are read from the file when due: 64MB, 1GiB, or bytes.  "
-        f"[default: {show_size(MEMORY_BUDGET_BYTES)}]",
+        help="Messages beyond so much leave memory and are read from the file when due: 64MB, 1GiB, or bytes "
+        f"(default {show_size(MEMORY_BUDGET_BYTES)}).",
         parser=parse_size,
         metavar="SIZE",
     ),
@@ -66,8 +64,8 @@ EventRetention = Annotated[
     int | None,
     typer.Option(
         help="How long the event log is kept (what was published, delivered, acknowledged, nacked, expired or "
-        "dead-lettered, and when): 24h, 7d, or 0 for none; at most 256 MB of it.  "
-        f"[default: {EVENT_RETENTION_DEFAULT}]",
+        "dead-lettered, and when): 24h, 7d, or 0 for none; at most 256 MB of it "
+        f"(default {EVENT_RETENTION_DEFAULT}).",
         parser=parse_duration,
         metavar="SPAN",
     ),

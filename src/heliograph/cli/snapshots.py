@@ -25,7 +25,10 @@ def create(
     label: Labels = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep in mind what a subscription has not acknowledged; `subscription seek` goes back to it."""
+    """Keep in mind what a subscription has not acknowledged; `subscription seek` goes back to it.
+
+    Example: heliograph snapshot create before-release --subscription billing
+    """
     with target as door:
         body: dict[str, Any] = {
             "subscription": door.name("subscriptions", subscription),
@@ -41,7 +44,10 @@ def create(
 @snapshot_app.command("list")
 @on_broker
 def list_snapshots(target: Target, as_json: AsJson = False) -> None:
-    """List the project's snapshots."""
+    """List the project's snapshots.
+
+    Example: heliograph snapshot list
+    """
     with target as door:
         found = door.every(f"projects/{door.project}/snapshots", "snapshots")
         if as_json:
@@ -53,7 +59,10 @@ def list_snapshots(target: Target, as_json: AsJson = False) -> None:
 @snapshot_app.command("describe")
 @on_broker
 def describe(target: Target, name: Name, as_json: AsJson = False) -> None:
-    """Show a snapshot."""
+    """Show a snapshot.
+
+    Example: heliograph snapshot describe before-release
+    """
     with target as door:
         found = door.rest("GET", door.name("snapshots", name))
         if as_json:
@@ -67,7 +76,10 @@ def describe(target: Target, name: Name, as_json: AsJson = False) -> None:
 @snapshot_app.command("delete")
 @on_broker
 def delete(target: Target, name: Name) -> None:
-    """Delete a snapshot."""
+    """Delete a snapshot.
+
+    Example: heliograph snapshot delete before-release
+    """
     with target as door:
         full = door.name("snapshots", name)
         door.rest("DELETE", full)

@@ -32,6 +32,8 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
     """Verify pages, checksums and what must follow what; tell of any damage what it affects. Nothing is changed.
 
     Exit code 1 if anything is wrong. Works beside a broker that serves, too: on what it had committed at that moment.
+
+    Example: heliograph store check ./data
     """
     from heliograph.store.verification import check as check_store
 
@@ -59,7 +61,10 @@ def stats(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count what is in it: sizes, topics, the journal. Works beside a broker that serves, too."""
+    """Count what is in it: sizes, topics, the journal. Works beside a broker that serves, too.
+
+    Example: heliograph store stats ./data --subscriptions
+    """
     from heliograph.store.inspection import stats as count
 
     with _progress() as progress:
@@ -79,6 +84,8 @@ def backup(
     """Copy it, as of one moment, to another directory; also while a broker serves it.
 
     The copy is a data directory: `serve --data-dir TARGET` starts from it.
+
+    Example: heliograph store backup ./data ./backup
     """
     from heliograph.store.backup import backup as copy
 
@@ -96,6 +103,8 @@ def compact(directory: Directory, as_json: AsJson = False) -> None:
 
     No broker may serve it meanwhile, and the disk must have room for a second, compact file. It is done as a whole or
     not at all.
+
+    Example: heliograph store compact ./data
     """
     from heliograph.broker.compaction import compact as make_small
 

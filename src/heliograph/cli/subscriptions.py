@@ -95,7 +95,10 @@ def list_subscriptions(
     topic: Annotated[str | None, typer.Option(help="Only those of this topic.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the project's subscriptions."""
+    """List the project's subscriptions.
+
+    Example: heliograph subscription list --topic orders
+    """
     with target as door:
         found = door.every(f"projects/{door.project}/subscriptions", "subscriptions")
         if topic is not None:
@@ -114,7 +117,10 @@ def list_subscriptions(
 @subscription_app.command("describe")
 @on_broker
 def describe(target: Target, name: Name, as_json: AsJson = False) -> None:
-    """Show a subscription, and what it holds."""
+    """Show a subscription, and what it holds.
+
+    Example: heliograph subscription describe billing --json
+    """
     with target as door:
         full = door.name("subscriptions", name)
         found = door.rest("GET", full)
@@ -213,7 +219,10 @@ def seek(
 @subscription_app.command("detach")
 @on_broker
 def detach(target: Target, name: Name) -> None:
-    """Detach a subscription from its topic. What it holds is dropped, and nothing more comes."""
+    """Detach a subscription from its topic. What it holds is dropped, and nothing more comes.
+
+    Example: heliograph subscription detach billing
+    """
     with target as door:
         full = door.name("subscriptions", name)
         door.rest("POST", f"{full}:detach")
@@ -223,7 +232,10 @@ def detach(target: Target, name: Name) -> None:
 @subscription_app.command("delete")
 @on_broker
 def delete(target: Target, name: Name) -> None:
-    """Delete a subscription, and what it holds."""
+    """Delete a subscription, and what it holds.
+
+    Example: heliograph subscription delete billing
+    """
     with target as door:
         full = door.name("subscriptions", name)
         door.rest("DELETE", full)

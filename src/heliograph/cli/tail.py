@@ -29,7 +29,10 @@ def tail(
     once: Annotated[bool, typer.Option("--once", help="End at what is the end now.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch messages go by, without consuming them. Ctrl-C ends it. With --json, each is a line."""
+    """Watch messages go by, without consuming them. Ctrl-C ends it. With --json, each is a line.
+
+    Example: heliograph tail orders --last 10
+    """
     with target as door:
         full = door.topic(name)
         bounds = _bounds(door, full)

@@ -42,7 +42,10 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Show it once, after one interval for the rates.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch backlog, rates, oldest age and outstanding messages of everything. q or Ctrl-C ends it."""
+    """Watch backlog, rates, oldest age and outstanding messages of everything. q or Ctrl-C ends it.
+
+    Example: heliograph top --sort age
+    """
     from rich.console import Console
     from rich.live import Live
 

@@ -67,7 +67,10 @@ def create(
 @topic_app.command("list")
 @on_broker
 def list_topics(target: Target, as_json: AsJson = False) -> None:
-    """List the project's topics."""
+    """List the project's topics.
+
+    Example: heliograph topic list --json | jq -r '.[].name'
+    """
     with target as door:
         topics = door.every(f"projects/{door.project}/topics", "topics")
         if as_json:
@@ -82,7 +85,10 @@ def list_topics(target: Target, as_json: AsJson = False) -> None:
 @topic_app.command("describe")
 @on_broker
 def describe(target: Target, name: Name, as_json: AsJson = False) -> None:
-    """Show a topic, and its subscriptions."""
+    """Show a topic, and its subscriptions.
+
+    Example: heliograph topic describe orders
+    """
     with target as door:
         full = door.name("topics", name)
         topic = door.rest("GET", full)
@@ -113,7 +119,10 @@ def update(
     clear_retention: Annotated[bool, typer.Option("--clear-retention", help="Keep nothing beyond need.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a topic's labels or retention."""
+    """Change a topic's labels or retention.
+
+    Example: heliograph topic update orders --retention 1d --label team=shop
+    """
     labels = parse_pairs(label, "label")
     with target as door:
         full = door.name("topics", name)
@@ -139,7 +148,10 @@ def update(
 @topic_app.command("delete")
 @on_broker
 def delete(target: Target, name: Name) -> None:
-    """Delete a topic. Its subscriptions stay, with what they hold."""
+    """Delete a topic. Its subscriptions stay, with what they hold.
+
+    Example: heliograph topic delete orders
+    """
     with target as door:
         full = door.name("topics", name)
         door.rest("DELETE", full)

@@ -114,6 +114,8 @@ def seen(outcome: Outcome) -> Iterator[str]:
     )
     for error, count in outcome.failures_by_error.items():
         yield f"The workers failed {count:,} times with {error}."
+    if outcome.failures_by_error:
+        yield "That is meant to be: cancelled flights have no times to compute with, and so become dead letters."
     repeated = [f"{count:,} {what}" for what, count in outcome.repeated.items() if count]
     yield f"Came more than once (at-least-once allows it): {', '.join(repeated) if repeated else 'nothing'}."
 

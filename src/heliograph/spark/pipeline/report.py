@@ -69,10 +69,8 @@ def jobs_table(by_job: Mapping[str, Sequence[Run]]) -> str:
     lines = []
     for job, done in by_job.items():
         last = done[-1] if done else None
-        figures = ", ".join(
-            f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
-            for name, value in (last.figures if last else {}).items()
-        )
+        found = last.figures if last else {}
+        figures = ", ".join(f"{name} {_figure(value)}" for name, value in found.items())
         lines.append(
             (
                 job,
@@ -169,6 +167,12 @@ def _letters_table(letters: Rows) -> str:
             for row in rows
         ],
     )
+
+
+def _figure(value: int | float | str) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _instant(instant_ns: int) -> str:

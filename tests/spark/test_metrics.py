@@ -1,0 +1,110 @@
+"""The figures of the event log, batch by batch and rolled up, against the broker and against pandas on the events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from heliograph.broker.broker import LocalBroker
+from heliograph.broker.clock import SimulatedClock
+from heliograph.engine.message import Draft
+from heliograph.engine.settings import DAY_NS, SECOND_NS, SubscriptionSettings, TopicSettings
+from heliograph.spark.door import Address
+from heliograph.spark.pipeline.job import Place
+from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
+from heliograph.spark.pipeline.metrics import read_metrics
+from tests.spark.fakes import ServerThread
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TOPIC, FIRST, SECOND = "projects/p/topics/t", "projects/p/subscriptions/first", "projects/p/subscriptions/second"
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock(1_372_680_000 * SECOND_NS)
+
+
+@pytest.fixture
+def place(clock: SimulatedClock, tmp_path: Path) -> Iterator[tuple[LocalBroker, Place]]:
+    broker = LocalBroker.open(tmp_path / "broker", clock=clock, event_retention_ns=DAY_NS)
+    broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result()
+    with ServerThread(broker) as server:
+        yield broker, Place(Address(server.endpoint), tmp_path / "pipeline")
+    broker.close()
+
+
+def take(broker: LocalBroker, clock: SimulatedClock, subscription: str, count: int, nacked: int = 0) -> None:
+    """Work on so many messages for two seconds, and give some back."""
+    taken = [each.ack_id for each in broker.pull(subscription, count).result()]
+    clock.advance(2)
+    broker.nack(subscription, taken[:nacked]).result()
+    broker.acknowledge(subscription, taken[nacked:]).result()
+
+
+def measure(spark: SparkSession, place: Place) -> None:
+    run_once(spark, job_named("metrics"), place, JobOptions(window_seconds=60.0))
+
+
+def publish(broker: LocalBroker, count: int) -> None:
+    broker.publish(TOPIC, [Draft(b"x")] * count).result()
+
+
+def test_figures_are_those_of_the_events_however_they_were_cut_into_runs(
+    spark: SparkSession, place: tuple[LocalBroker, Place], clock: SimulatedClock
+) -> None:
+    broker, where = place
+    publish(broker, 10)  # for nobody
+    clock.advance(1)
+    broker.create_subscription(FIRST, TOPIC, SubscriptionSettings()).result()
+    publish(broker, 100)
+    clock.advance(10)
+    take(broker, clock, FIRST, 60, nacked=10)
+    measure(spark, where)
+    clock.advance(15)
+    publish(broker, 40)
+    clock.advance(1)
+    broker.create_subscription(SECOND, TOPIC, SubscriptionSettings()).result()
+    clock.advance(40)  # into the next minute
+    publish(broker, 4)
+    take(broker, clock, FIRST, 20)
+    take(broker, clock, SECOND, 3)
+    publish(broker, 1)  # whose commit has the acknowledgements with it
+    measure(spark, where)
+
+    figures = pd.read_parquet(where.table("metrics-by-window")).set_index(["subscription", "window_start"]).sort_index()
+    first, second = figures.loc[FIRST], figures.loc[SECOND]
+    assert first["published"].tolist() == [140, 5]
+    assert first[["delivered", "acknowledged", "nacked", "redelivered"]].to_numpy().tolist() == [
+        [60, 50, 10, 0],
+        [20, 20, 0, 10],
+    ]
+    assert first["redelivery_ratio"].tolist() == [0.0, 0.5]
+    assert first["backlog"].tolist() == [90, 75]
+    assert (second["published"].iloc[-1], second["acknowledged"].iloc[-1], second["backlog"].iloc[-1]) == (5, 3, 2)
+    assert first["processing_ms_p50"].tolist() == [2000.0, 2000.0]
+    for subscription in (FIRST, SECOND):
+        now, last = broker.statistics(subscription), figures.loc[subscription].iloc[-1]
+        assert last["backlog"] == now.ready + now.delayed + now.outstanding
+        oldest_seconds = (broker.now_ns() - now.oldest_unacknowledged_ns) / 1e9
+        assert last["oldest_age_seconds"] == pytest.approx(oldest_seconds)
+
+    check_roll_up(spark, where)
+
+
+def check_roll_up(spark: SparkSession, where: Place) -> None:
+    hours = read_metrics(spark, where.directory, 3600).toPandas().set_index("subscription")
+    columns = ["event", "subscription", "attempt", "wait_us", "position"]
+    events = pd.concat(batch.to_pandas() for batch in where.events.read(*where.events.bounds(), columns))
+    row: Any = hours.loc[FIRST]
+    assert (row["published"], row["delivered"], row["acknowledged"], row["backlog"]) == (145, 80, 70, 75)
+    chosen = (events["event"] == "delivered") & (events["subscription"] == FIRST) & (events["attempt"] == 1)
+    waits = np.sort(events[chosen]["wait_us"].to_numpy() / 1e3)
+    for share in (50, 95, 99):
+        assert row[f"wait_ms_p{share}"] == np.quantile(waits, share / 100, method="inverted_cdf")
