@@ -28,6 +28,7 @@ from heliograph import (
     Queue,
     QueueExists,
     QueueNotFound,
+    Unavailable,
 )
 from heliograph.client.queue_message import Lease
 from tests.server.clients import wait_until
@@ -218,6 +219,26 @@ def test_what_is_held_goes_back_when_the_queue_is_closed(tasks: Queue, where: di
     assert held.retry_count == take(tasks).retry_count == 0
     with pytest.raises(FailedPrecondition):
         other.take()
+
+
+def test_an_iterator_ends_in_silence_when_the_broker_cannot_take_its_messages_back(
+    tasks: Queue, where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(_subscription: str, ack_ids: list[str]) -> None:
+        asked.extend(ack_ids)
+        raise Unavailable("The broker does not answer")
+
+    with Queue("tasks", prefetch=3, **where) as queue:
+        for value in range(3):
+            queue.publish(value)
+        messages = queue.consume(timeout=0)
+        next(messages)
+        with monkeypatch.context() as failing:
+            failing.setattr(queue.broker, "release", refuse)
+            messages.close()
+    assert len(asked) == 2
 
 
 def test_closing_ends_who_waits(tasks: Queue) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -200,7 +201,8 @@ class AsyncQueue:
                 yield buffered.popleft()
         finally:
             for message in buffered:
-                await message.release()
+                with contextlib.suppress(HeliographError):  # else it comes back with the end of its lease
+                    await message.release()
 
     async def close(self) -> None:
         """See `Queue.close`."""

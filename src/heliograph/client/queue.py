@@ -13,6 +13,7 @@ While a message is held its lease is extended by itself. `AsyncQueue` is the sam
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import threading
@@ -250,7 +251,7 @@ class Queue:
                 yield buffered.popleft()
         finally:
             for message in buffered:
-                if not self._closed:
+                with contextlib.suppress(HeliographError):  # else it comes back with the end of its lease
                     message.release()
 
     def take(self, *, timeout: float | None = 0) -> QueueMessage | None:
