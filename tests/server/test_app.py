@@ -192,11 +192,9 @@ def test_many_idle_streams_cost_nothing(rpc: Rpc, topic: str, subscription: str)
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(rpc.stream(subscription)).response()
-        threads = threading.active_count()
         before = time.process_time()
-        time.sleep(0.5)
+        time.sleep(0.5)  # idleness is what is measured, in processor time
         spent = time.process_time() - before
-    assert threads > 0
     assert spent < 0.25  # the clients of a hundred streams are in this process as well
 
 

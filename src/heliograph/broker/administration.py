@@ -33,7 +33,7 @@ NO_LABELS: dict[str, str] = {}
 
 
 class Administration:
-    """A part of `LocalBroker`, which has what this needs."""
+    """A part of `LocalBroker`, which has what is only declared here."""
 
     _lock: threading.RLock
     _engine: Engine

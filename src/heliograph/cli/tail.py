@@ -43,7 +43,7 @@ def tail(
                 if position > bounds["last"]:
                     if once:
                         return
-                    time.sleep(POLL_SECONDS)
+                    time.sleep(POLL_SECONDS)  # the log is read by ranges: nothing tells that it grew
                     bounds = _bounds(door, full)
                     if position < bounds["first"] or position > bounds["last"] + 1:  # the latter: it was made anew
                         position = bounds["first"]

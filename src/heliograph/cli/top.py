@@ -58,7 +58,7 @@ def top(
         if not console.is_terminal:
             console = Console(width=PLAIN_COLUMNS)
         if once or not console.is_terminal:
-            time.sleep(interval)
+            time.sleep(interval)  # a rate needs two looks
             console.print(_screen(door, before, _look(door), order, rows_max=None))
             return
         with (
@@ -129,6 +129,7 @@ def _with_rates(now: Counted, before: Counted | None, seconds: float) -> Counted
 
 
 def _no_key(seconds: float) -> str:
+    """In place of waiting for a key where nobody can press one."""
     time.sleep(seconds)
     return ""
 

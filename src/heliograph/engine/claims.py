@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claims(Administration):
-    """The operations of claims; a part of `Engine`."""
+    """The operations of claims; a part of `Engine`, which has what is only declared here."""
 
     def _select(
         self,
