@@ -7,6 +7,7 @@ Every delay is a thousandth of what it says here; `--scale 1` makes it real.
 """
 
 import argparse
+import sys
 import threading
 import time
 
@@ -49,17 +50,17 @@ def publish(videos: Queue, count: int) -> None:
         task = {"video": number, "user": "premium" if premium else "free"}
         videos.publish(task, priority=9 if premium else 5, headers={"source": "web"}, dedup_id=f"video-{number}")
     videos.publish({"video": 666, "user": "free", "codec": "new"}, priority=5)
-    print(f"published {count + 1} videos, premium users first")
+    say(f"published {count + 1} videos, premium users first")
 
 
 def work(name: str, where: dict, scale: float) -> None:
     with Queue("videos", ack_deadline=DEADLINE_SECONDS, **where) as videos:
-        for message in videos.consume(timeout=max(WAIT_SECONDS * scale, 400 * scale)):
+        for message in videos.consume(timeout=max(WAIT_SECONDS * scale, 1)):
             try:
                 with message:  # acknowledged at the end, given back on an exception
                     process(name, message, scale)
             except ValueError as problem:
-                print(f"{name}: video {message.message['video']} failed (retry {message.retry_count}): {problem}")
+                say(f"{name}: video {message.message['video']} failed (retry {message.retry_count}): {problem}")
 
 
 def process(name: str, message: QueueMessage, scale: float) -> None:
@@ -71,23 +72,28 @@ def process(name: str, message: QueueMessage, scale: float) -> None:
             raise ValueError("this codec is not known")
         if task["video"] % 5 == 0 and message.retry_count == 0:
             raise ValueError("the disk was full for a moment")
-        print(f"{name}: video {task['video']} of a {task['user']} user, {percent} %")
+        say(f"{name}: video {task['video']} of a {task['user']} user, {percent} %")
 
 
 def retry_the_poison_task(videos: Queue, scale: float) -> None:
     while not (letters := videos.dead_letters()):
         time.sleep(scale)
     for letter in letters:
-        print(f"given up: video {letter.message['video']}, {letter.reason} after {letter.retry_count} retries")
+        say(f"given up: video {letter.message['video']}, {letter.reason} after {letter.retry_count} retries")
     codec_installed.set()
-    print(f"the codec is installed, and {videos.retry_dead_letters()} video is tried once more")
+    say(f"the codec is installed, and {videos.retry_dead_letters()} video is tried once more")
+
+
+def say(line: str) -> None:
+    # In one piece: print() writes the end of a line on its own, and another worker's line may come between.
+    sys.stdout.write(line + "\n")
 
 
 def report(videos: Queue) -> None:
     stats = videos.stats()
-    print(f"processed {stats.acked_total}, failed {stats.nacked_total} times, left {stats.depth + stats.outstanding}")
-    print(f"dead letters: {stats.dead_lettered_total} ever, {stats.dead_letters} now")
-    print(f"average wait: {stats.avg_wait_time_ms:.0f} ms")
+    say(f"processed {stats.acked_total}, failed {stats.nacked_total} times, left {stats.depth + stats.outstanding}")
+    say(f"dead letters: {stats.dead_lettered_total} ever, {stats.dead_letters} now")
+    say(f"average wait: {stats.avg_wait_time_ms:.0f} ms")
 
 
 if __name__ == "__main__":
