@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from heliograph.errors import FailedPrecondition, HeliographError
+from heliograph.errors import FailedPrecondition, HeliographError, Unavailable
 from heliograph.spark.log_client import LogBounds
 from heliograph.spark.log_reader import LogRange, Logs
 from heliograph.spark.options import LATEST, Limits, Position, ReadOptions
@@ -210,6 +210,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tell the broker, so that people see the lag. Nothing depends on it, so no failure of it matters."""
         for topic, to in offset.items():
             if self._committed.get(topic) != to:
-                with contextlib.suppress(HeliographError):
+                try:
                     self._logs.client.commit_cursor(self._options.consumer, topic, to["number"], to["next"])
-                    self._committed[topic] = to
+                except Unavailable:
+                    continue
+                except HeliographError:  # it would answer the same again, for instance to a token that may only read
+                    pass
+                self._committed[topic] = to

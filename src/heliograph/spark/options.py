@@ -117,7 +117,7 @@ def address_of(options: Mapping[str, str]) -> Address:
     """Where the broker is. Raises: InvalidArgument."""
     endpoint = options.get("endpoint") or os.environ.get("PUBSUB_EMULATOR_HOST") or ENDPOINT_DEFAULT
     timeout_seconds = whole_number(options, "timeoutSeconds") or TIMEOUT_SECONDS
-    return Address(endpoint, timeout_seconds, options.get("token", ""))
+    return Address(endpoint, timeout_seconds, options.get("token", "").strip())
 
 
 def full_topic_name(options: Mapping[str, str], name: str) -> str:

@@ -67,9 +67,8 @@ class PubSubRest:
         self._url = f"{endpoint.rstrip('/')}/v1/{subscription}"
         self._subscription = subscription
         self._timeout_seconds = address.timeout_seconds
-        self._headers = {"Content-Type": "application/json"}
-        if address.token:
-            self._headers["Authorization"] = f"Bearer {address.token}"
+        self._address = address
+        self._headers = {"Content-Type": "application/json"} | address.headers
 
     def pull(self, max_messages: int) -> list[Received]:
         """What is there, at once. Raises: SubscriptionNotFound, FailedPrecondition, Unavailable."""
@@ -93,6 +92,9 @@ class PubSubRest:
             with urllib.request.urlopen(request, timeout=self._timeout_seconds) as response:
                 answer = json.loads(response.read() or b"{}")
         except HTTPError as error:
+            error.close()
+            if error.code in (401, 403):
+                raise self._address.refusal(error.code) from None
             if error.code == 404:
                 raise SubscriptionNotFound(self._subscription) from None
             kind = Unavailable if error.code >= 500 or error.code == 429 else FailedPrecondition

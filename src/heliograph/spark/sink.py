@@ -236,8 +236,7 @@ class HeliographStreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
-            raise
-        FailedPrecondition("Spark does not tell the task its query and batch, so nothing can be published once")
+            raise FailedPrecondition("Spark does not tell the task its query and batch: nothing can be published once")
         return self._writer.stage(f"query/{query}", int(batch), context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
