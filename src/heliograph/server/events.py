@@ -67,7 +67,7 @@ ROUTES = (
 )
 
 
-def _stream(broker: Broker, first: int, last: int, columns: list[str]) -> Generator[bytes]:
+def _stream(broker: Broker, first: int, last: int, columns: list[str]) -> Generator[bytes | memoryview]:
     schema = arrow.chosen(SCHEMA, columns)
     names = {info.number: info.name for info in broker.list_topics()}
     yield arrow.stream_start(schema)
