@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-HELIOGRAPH = (sys.executable, "-m", "heliograph.cli.main")
+HELIOGRAPH = (sys.executable, "-m", "heliograph")
 READY = "Server started, listening on "
 SECONDS_MAX = 30
 

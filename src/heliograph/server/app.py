@@ -20,7 +20,7 @@ from h2corn import Config, Server
 from heliograph import __version__
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
-from heliograph.server import claims, events, health, queue_openapi, statistics
+from heliograph.server import claims, events, health, queue_openapi
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
@@ -54,8 +54,9 @@ from heliograph.server.rest.door import RestDoor
 from heliograph.server.rest.openapi import openapi_route
 from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Scope, Send
 from heliograph.server.staging import staging_routes
+from heliograph.server.statistics import statistics_routes
 
-HTTP_DOORS = (health, topic_log, events, claims, statistics)
+HTTP_DOORS = (health, topic_log, events, claims)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0
@@ -151,6 +152,7 @@ class Application:
         routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
         statuses = JobStatuses(broker)
         routes += [*pipeline_routes(statuses), *console_routes(statuses)]
+        routes += statistics_routes(self.pushing)
         routes.append(queue_openapi.openapi_route(__version__))
         self._rest = RestDoor(bindings, methods, translate)
         routes += self._rest.routes()
