@@ -37,6 +37,9 @@ class LogBroker:
         first, last = self.log_bounds(name)
         return TopicInfo(name, self.numbers[name], TopicSettings(), 0, max(first, last) + 1)
 
+    def list_topics(self) -> list[TopicInfo]:
+        return [self.get_topic(name) for name in self.logs]
+
     def log_bounds(self, topic: str) -> tuple[int, int]:
         if topic not in self.logs:
             raise TopicNotFound(topic)

@@ -198,7 +198,8 @@ class Administration(Operations):
 
 def topic_info(topic: Topic) -> TopicInfo:
     """What a door is told of a topic."""
-    return TopicInfo(topic.name, topic.number, topic.settings, topic.created_ns, topic.log.next_sequence)
+    head, ordered = topic.log.next_sequence, topic.in_time_order
+    return TopicInfo(topic.name, topic.number, topic.settings, topic.created_ns, head, ordered)
 
 
 def subscription_info(subscription: Subscription) -> SubscriptionInfo:
