@@ -33,7 +33,7 @@ def test_a_running_job_appears_on_a_page_that_is_open_and_a_broker_that_is_gone_
 ) -> None:
     server = serve("--data-dir", "data")
     url = f"http://127.0.0.1:{server.port}"
-    heliograph("topic", "create", "flights", "--server", url)
+    heliograph("topic", "create", "flights", "--retention", "1d", "--server", url)
     (tmp_path / "messages").write_text("".join(json.dumps({"row": row}) + "\n" for row in range(MESSAGES)))
     with (tmp_path / "messages").open() as lines:
         subprocess.run(
