@@ -50,7 +50,7 @@ def server_process(store: str, *arguments: str) -> Iterator[ServerProcess]:
         RuntimeError: it did not start; the text is what it said.
     """
     with tempfile.TemporaryDirectory(prefix="heliograph-bench-") as directory:
-        command = ["heliograph.cli.main", "serve", "--port", "0", "--store", store, *arguments]
+        command = ["heliograph", "serve", "--port", "0", "--store", store, *arguments]
         if store == "sqlite":
             command += ["--data-dir", str(Path(directory) / "data")]
         with _process(command, Path(directory) / "stderr") as process:

@@ -42,7 +42,7 @@ def test_its_memory_is_bounded_unless_told_otherwise(
 ) -> None:
     budgets = []
     monkeypatch.setattr(
-        "heliograph.broker.broker.Housekeeping",
+        "heliograph.broker.operations.Housekeeping",
         lambda store, bytes_, events_ns: budgets.append(bytes_) or Housekeeping(store, bytes_, events_ns),
     )
     LocalBroker.open(tmp_path, **budget).close()

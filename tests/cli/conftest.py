@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-HELIOGRAPH = (sys.executable, "-m", "heliograph.cli.main")
+HELIOGRAPH = (sys.executable, "-m", "heliograph")
 READY = "Server started, listening on "
-SECONDS_MAX = 30
+SECONDS_MAX = 60
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., "Serve"]

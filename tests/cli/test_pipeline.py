@@ -17,6 +17,7 @@ import pytest
 from heliograph.cli.doctor import Verdict, examine
 from heliograph.cli.pipeline_run import instant_ns, shown
 from tests.cli.conftest import HELIOGRAPH, Run, Start, environment
+from tests.spark.gateway import Gateway
 
 JOBS = ["archive", "refine", "metrics", "dead-letters", "replay", "reconcile", "maintain"]
 
@@ -44,6 +45,20 @@ def test_without_a_broker_a_job_fails_before_spark_starts(heliograph: Run) -> No
     assert ran.returncode == 1
     assert ran.stderr.startswith("heliograph: No whole answer from a broker at http://127.0.0.1:1")
     assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("token", "says"), [("", "is missing"), ("secret-of-nobody", "is not valid there")])
+def test_without_a_valid_token_a_job_ends_before_spark_starts_and_says_which_option_it_is(
+    heliograph: Run, token: str, says: str
+) -> None:
+    with Gateway("http://127.0.0.1:1", rights={}) as gateway:
+        given = ["--token", token] if token else []
+        ran = heliograph("pipeline", "run", "metrics", "--server", gateway.endpoint, *given)
+    assert ran.returncode == 3
+    assert ran.stderr == (
+        f"heliograph: {gateway.endpoint} answered 401 (Unauthorized): the option token {says}"
+        f"{', or not any more' if token else ''} (in the shell: --token, or HELIOGRAPH_TOKEN)\n"
+    )
 
 
 def test_once_and_continuously_exclude_each_other(heliograph: Run) -> None:

@@ -50,7 +50,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1"
 
 
 def get(port: int, path: str, host: str = "127.0.0.1") -> Any:
-    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=30) as answer:
         return json.load(answer)
 
 
@@ -82,6 +82,13 @@ def test_a_field_that_is_none_is_told_before_anything_is_opened(
     assert str(caught.value) == "heliograph.toml:12: subscriptions[0] (billing): unknown key topc"
     assert caught.value.exit_code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["heliograph.toml"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--config", "heliograph.toml")])
+def test_a_file_that_nobody_asked_for_is_told_of(heliograph: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "heliograph.toml").write_text(CONFIG.replace("= 60", "= 5"))  # refused, so that it ends at once
+    told = "configured by the heliograph.toml of this directory" in heliograph("serve", *arguments).stderr
+    assert told is not bool(arguments)
 
 
 def test_what_the_broker_refuses_is_one_line_with_its_line_and_exit_code_2(heliograph: Run, tmp_path: Path) -> None:

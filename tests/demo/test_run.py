@@ -14,7 +14,7 @@ import pytest
 from heliograph.demo.flights import COLUMNS
 from tests.demo.samples import FLIGHT, flight, write_csv
 
-DEMO = (sys.executable, "-m", "heliograph.cli.main", "demo")
+DEMO = (sys.executable, "-m", "heliograph", "demo")
 
 
 def run(directory: Path, *options: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:

@@ -48,14 +48,15 @@ def push_to(rpc: Rpc, project: str, url: str, push: dict[str, Any] | None = None
 
 
 def status(http: Http, subscription: str) -> Any:
-    answer = http.request("GET", f"/api/v1/subscriptions/{subscription}")
+    answer = http.request("GET", f"/api/v1/statistics?subscription={subscription}")
     assert answer.status == 200
-    return answer.body
+    (row,) = answer.body["subscriptions"]
+    return row
 
 
 def settled(http: Http, subscription: str) -> bool:
     """Nothing waits and nothing is under way."""
-    gauges = status(http, subscription)["statistics"]
+    gauges = status(http, subscription)
     return gauges["ready"] + gauges["delayed"] + gauges["outstanding"] == 0
 
 
@@ -139,7 +140,7 @@ def test_1_13_2_these_answers_acknowledge(rpc: Rpc, http: Http, project: str, en
     rpc.publish(topic, b"1", b"2", b"3")
     wait_until(lambda: settled(http, name))
     assert sorted(text(pushed) for pushed in endpoint.requests) == ["1", "2", "3"]
-    assert status(http, name)["statistics"]["totals"]["acknowledged"] == 3
+    assert status(http, name)["acknowledged_total"] == 3
 
 
 def test_1_13_2_processing_acknowledges_even_if_nothing_follows(rpc: Rpc, http: Http, project: str) -> None:
@@ -158,7 +159,7 @@ def test_1_13_2_processing_acknowledges_even_if_nothing_follows(rpc: Rpc, http: 
         topic, name = push_to(rpc, project, f"http://127.0.0.1:{listener.getsockname()[1]}")
         rpc.publish(topic, b"1", b"2")
         wait_until(lambda: settled(http, name))
-        thread.join(5)
+        thread.join(30)
     assert status(http, name)["push"]["last_error"] is None
 
 
@@ -212,7 +213,7 @@ def test_1_13_2_anything_else_is_a_failure_that_is_told_and_the_message_comes_ag
     error = status(http, name)["push"]["last_error"]
     assert (error["message_id"], error["endpoint"], error["delivery_attempt"]) == (message_id, endpoint.url, 1)
     assert error["error"].startswith(f"HTTP {code}" if code else "ServerDisconnectedError")
-    assert status(http, name)["statistics"]["totals"]["nacked"] == 1
+    assert status(http, name)["nacked_total"] == 1
 
 
 def test_1_13_2_an_endpoint_that_is_not_there_is_a_failure(rpc: Rpc, http: Http, project: str) -> None:
@@ -229,7 +230,7 @@ def test_1_13_2_an_endpoint_that_is_not_there_is_a_failure(rpc: Rpc, http: Http,
 
 
 def attempts(timed: Timed, subscription: str) -> int:
-    return int(status(timed.http, subscription)["statistics"]["totals"]["delivered"])
+    return int(status(timed.http, subscription)["delivered_total"])
 
 
 def test_1_13_3_failures_pause_the_subscription_longer_each_time(timed: Timed, endpoint: Endpoint) -> None:
@@ -247,7 +248,7 @@ def test_1_13_3_failures_pause_the_subscription_longer_each_time(timed: Timed, e
 
 def test_1_13_2_an_answer_later_than_the_ack_deadline_is_none(timed: Timed, endpoint: Endpoint) -> None:
     late = threading.Event()
-    endpoint.answer = lambda _: 200 if late.wait(10) else 500
+    endpoint.answer = lambda _: 200 if late.wait(30) else 500
     topic, name = push_to(timed.rpc, "projects/p", endpoint.url, ack_deadline_seconds=20)
     timed.rpc.publish(topic, b"1")
     endpoint.wait(1)
@@ -258,7 +259,7 @@ def test_1_13_2_an_answer_later_than_the_ack_deadline_is_none(timed: Timed, endp
     state = status(timed.http, name)
     assert state["push"]["last_error"]["error"] == "No answer within the ack deadline of 20 s"
     assert state["push"]["outstanding"] == 0
-    assert state["statistics"]["totals"]["expired"] == 1
+    assert state["expired_total"] == 1
     late.set()
     timed.clock.advance(0.1)
     endpoint.wait(2)
@@ -270,7 +271,7 @@ def test_1_13_2_a_request_under_a_shorter_deadline_ends_before_an_older_one(time
     timed.rpc.publish(topic, b"opens the window")
     wait_until(lambda: status(timed.http, name)["push"]["window"] == 2)
     late = threading.Event()
-    endpoint.answer = lambda _: 200 if late.wait(10) else 500
+    endpoint.answer = lambda _: 200 if late.wait(30) else 500
     timed.rpc.publish(topic, b"long")
     endpoint.wait(2)
     fields = {"name": name, "ack_deadline_seconds": 10}
@@ -281,7 +282,7 @@ def test_1_13_2_a_request_under_a_shorter_deadline_ends_before_an_older_one(time
     wait_until(lambda: bool(status(timed.http, name)["push"]["last_error"]))
     state = status(timed.http, name)
     assert state["push"]["last_error"]["error"] == "No answer within the ack deadline of 10 s"
-    assert (state["push"]["outstanding"], state["statistics"]["outstanding"]) == (1, 1)
+    assert (state["push"]["outstanding"], state["outstanding"]) == (1, 1)
     late.set()
 
 
@@ -296,7 +297,7 @@ def test_1_13_3_the_retry_policy_of_the_subscription_applies_to_each_message(tim
     endpoint.wait(2)
     wait_until(lambda: status(timed.http, name)["push"]["outstanding"] == 0)
     timed.clock.advance(29.8)
-    assert status(timed.http, name)["statistics"]["delayed"] == 1
+    assert status(timed.http, name)["delayed"] == 1
     timed.clock.advance(0.1)
     assert [text(pushed) for pushed in endpoint.wait(3)] == ["bad", "good", "bad"]
 
@@ -332,7 +333,7 @@ def test_1_13_3_the_window_opens_while_all_goes_well(rpc: Rpc, http: Http, proje
 
 def test_1_13_3_the_first_message_goes_alone(rpc: Rpc, http: Http, project: str, endpoint: Endpoint) -> None:
     go_on = threading.Event()
-    endpoint.answer = lambda _: 200 if go_on.wait(10) else 500
+    endpoint.answer = lambda _: 200 if go_on.wait(30) else 500
     topic, name = push_to(rpc, project, endpoint.url)
     rpc.publish(topic, b"1", b"2", b"3", b"4")
     endpoint.wait(1)
@@ -403,14 +404,14 @@ def test_1_5_16_what_is_under_way_when_a_subscription_turns_to_pull_is_still_ack
     rpc: Rpc, http: Http, project: str, endpoint: Endpoint
 ) -> None:
     go_on = threading.Event()
-    endpoint.answer = lambda _: 200 if go_on.wait(10) else 500
+    endpoint.answer = lambda _: 200 if go_on.wait(30) else 500
     topic, name = push_to(rpc, project, endpoint.url)
     rpc.publish(topic, b"1", b"2")
     endpoint.wait(1)
     rpc("ModifyPushConfig", subscription=name, push_config={})
     assert [one.message.data for one in rpc.pull(name)] == [b"2"]
     go_on.set()
-    wait_until(lambda: status(http, name)["statistics"]["totals"]["acknowledged"] == 1)
+    wait_until(lambda: status(http, name)["acknowledged_total"] == 1)
     assert len(endpoint.requests) == 1
 
 
@@ -425,7 +426,7 @@ def test_1_5_14_and_1_5_15_deleting_or_detaching_stops_the_pushes(
     timed.rpc(method, subscription=name)
     timed.clock.advance(60)
     if method == "DeleteSubscription":
-        assert timed.http.request("GET", f"/api/v1/subscriptions/{name}").status == 404
+        assert timed.http.request("GET", f"/api/v1/statistics?subscription={name}").status == 404
         timed.rpc.create_subscription(name, topic, push_config={"push_endpoint": endpoint.url})
         timed.rpc.publish(topic, b"new")
         assert [text(pushed) for pushed in endpoint.wait(2)] == ["1", "new"]
@@ -447,7 +448,7 @@ def test_1_3_5_after_its_topic_is_deleted_the_backlog_is_still_pushed(timed: Tim
 
 def test_a_restart_pushes_what_is_left_and_keeps_the_signing_key(tmp_path: Path) -> None:
     hold = threading.Event()
-    with Endpoint(lambda _: 200 if hold.wait(10) else 500) as endpoint:
+    with Endpoint(lambda _: 200 if hold.wait(30) else 500) as endpoint:
         with serving(LocalBroker.open(tmp_path)) as up, Rpc(up.port) as rpc:
             keys = Http(up.port).request("GET", "/oauth2/v3/certs").body
             topic, name = push_to(rpc, "projects/p", endpoint.url)
@@ -550,5 +551,5 @@ def test_the_broker_says_how_a_subscription_is_doing(
     rpc.pull(subscription, 1)
     body = status(http, subscription)
     assert (body["name"], body["topic"], body["push"]) == (subscription, topic, None)
-    assert (body["statistics"]["ready"], body["statistics"]["outstanding"]) == (1, 1)
-    assert http.request("GET", f"/api/v1/subscriptions/{subscription}-not").status == 404
+    assert (body["ready"], body["outstanding"]) == (1, 1)
+    assert http.request("GET", f"/api/v1/statistics?subscription={subscription}-not").status == 404

@@ -37,6 +37,9 @@ class LogBroker:
         first, last = self.log_bounds(name)
         return TopicInfo(name, self.numbers[name], TopicSettings(), 0, max(first, last) + 1)
 
+    def list_topics(self) -> list[TopicInfo]:
+        return [self.get_topic(name) for name in self.logs]
+
     def log_bounds(self, topic: str) -> tuple[int, int]:
         if topic not in self.logs:
             raise TopicNotFound(topic)
@@ -124,13 +127,13 @@ class ServerThread:
 
     def __enter__(self) -> ServerThread:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(30)
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._serving is not None
         self._serving.stop()
-        self._thread.join(10)
+        self._thread.join(30)
 
     @property
     def endpoint(self) -> str:

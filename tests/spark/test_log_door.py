@@ -28,7 +28,8 @@ def read(broker: LogBroker, query: str = "") -> pa.Table:
 def test_bounds_tell_what_the_log_holds() -> None:
     broker = LogBroker({TOPIC: messages(5, first=3)})
     answer = asyncio.run(ask(broker, "/api/v1/log/bounds", f"topic={TOPIC}"))
-    assert json.loads(answer.body) == {"topic": TOPIC, "topic_number": 1, "first": 3, "last": 7}
+    expected = {"topic": TOPIC, "topic_number": 1, "first": 3, "last": 7, "in_time_order": False}
+    assert json.loads(answer.body) == expected
 
 
 def test_a_read_gives_every_column_of_every_message() -> None:

@@ -45,7 +45,7 @@ class Shell:
         self._options = ["--server", broker.endpoint, "--directory", str(directory), "--master", master, "--json"]
 
     def start(self, job: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "heliograph.cli.main", "pipeline", "run", job, *self._options, *arguments]
+        command = [sys.executable, "-m", "heliograph", "pipeline", "run", job, *self._options, *arguments]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENVIRON, start_new_session=True)
 

@@ -18,6 +18,7 @@ from heliograph.engine.settings import DAY_NS, TopicSettings
 from heliograph.errors import ClaimNotFound, FailedPrecondition, InvalidArgument, TopicNotFound
 from heliograph.spark.claim_client import ClaimClient
 from heliograph.spark.door import Address, Door
+from heliograph.spark.log_client import LogClient
 from tests.spark.fakes import ServerThread
 from tests.spark.micro_batches import Killed, Query
 
@@ -37,12 +38,12 @@ def served() -> Iterator[tuple[LocalBroker, SimulatedClock, str]]:
 def broker(served: tuple[LocalBroker, SimulatedClock, str]) -> Iterator[LocalBroker]:
     broker, _, _ = served
     for topic in (TOPIC, OTHER):
-        broker.create_topic(topic, TopicSettings(message_retention_ns=DAY_NS)).result(10)
-    broker.create_subscription(SUBSCRIPTION, TOPIC).result(10)
+        broker.create_topic(topic, TopicSettings(message_retention_ns=DAY_NS)).result(30)
+    broker.create_subscription(SUBSCRIPTION, TOPIC).result(30)
     yield broker
-    broker.delete_subscription(SUBSCRIPTION).result(10)
+    broker.delete_subscription(SUBSCRIPTION).result(30)
     for info in broker.list_topics():
-        broker.delete_topic(info.name).result(10)
+        broker.delete_topic(info.name).result(30)
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def endpoint(served: tuple[LocalBroker, SimulatedClock, str]) -> str:
 
 
 def publish(broker: LocalBroker, count: int, topic: str = TOPIC, size: int = 10) -> list[str]:
-    return broker.publish(topic, [Draft(b"x" * size)] * count).result(10)
+    return broker.publish(topic, [Draft(b"x" * size)] * count).result(30)
 
 
 def logs(endpoint: str, **options: str) -> Query:
@@ -105,13 +106,42 @@ def test_a_log_query_that_is_killed_anywhere_goes_on_without_loss_or_double(
     assert sorted(query.rows) == sorted(ids)
 
 
+def plain_pull(endpoint: str, **options: str) -> Query:
+    return queue(endpoint, protocol="pubsub", **options)
+
+
+def event_log(broker: LocalBroker, endpoint: str, **options: str) -> Query:
+    """From now on."""
+    start = str(broker.event_bounds()[1] + 1)
+    return Query("event", endpoint=endpoint, mode="events", **({"startingOffsets": start} | options))
+
+
 def test_a_micro_batch_takes_no_more_than_the_limits_of_messages_and_bytes(broker: LocalBroker, endpoint: str) -> None:
     publish(broker, 100, size=1_000)
-    by_messages, by_bytes = logs(endpoint, maxMessagesPerTrigger="40"), logs(endpoint, maxBytesPerTrigger="30000")
-    both = logs(endpoint, maxMessagesPerTrigger="20", maxBytesPerTrigger="1m")
-    for query in (by_messages, by_bytes, both):
+    limits = {"by messages": {"maxMessagesPerTrigger": "40"}, "by bytes": {"maxBytesPerTrigger": "30000"}}
+    limits["by both"] = {"maxMessagesPerTrigger": "20", "maxBytesPerTrigger": "1m"}
+    expected = {"by messages": [40, 40, 20], "by bytes": [30, 30, 30, 10], "by both": [20] * 5}
+    for make in (logs, queue, plain_pull):
+        found = {}
+        for name, options in limits.items():
+            query = make(endpoint, **options)
+            query.run()
+            found[name] = sizes(query)
+            if make is not logs:
+                broker.seek_to_time(SUBSCRIPTION, 0).result(30)
+        assert (make.__name__, found) == (make.__name__, expected)
+
+
+def test_a_micro_batch_of_events_takes_no_more_than_the_limits_but_divides_no_commit(
+    broker: LocalBroker, endpoint: str
+) -> None:
+    by_rows = event_log(broker, endpoint, maxMessagesPerTrigger="40")
+    by_bytes = event_log(broker, endpoint, maxBytesPerTrigger="3000")
+    for count in (30, 10, 25, 100, 5):
+        publish(broker, count)
+    for query in (by_rows, by_bytes):
         query.run()
-    assert (sizes(by_messages), sizes(by_bytes), sizes(both)) == ([40, 40, 20], [30, 30, 30, 10], [20] * 5)
+    assert (sizes(by_rows), sizes(by_bytes)) == ([40, 25, 100, 5], [30, 10, 25, 100, 5])
 
 
 def test_a_trigger_that_wants_everything_gets_it(broker: LocalBroker, endpoint: str) -> None:
@@ -121,22 +151,31 @@ def test_a_trigger_that_wants_everything_gets_it(broker: LocalBroker, endpoint: 
     assert end[TOPIC]["next"] == 101
 
 
+@pytest.mark.parametrize("mode", ["log", "queue", "pubsub", "events"])
 def test_a_micro_batch_waits_for_enough_messages_but_not_for_ever(
-    broker: LocalBroker, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, endpoint: str, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     now = 0.0
     monkeypatch.setattr("heliograph.spark.log_stream.time.monotonic", lambda: now)
-    for query in (logs(endpoint, minMessagesPerTrigger="50"), queue(endpoint, minMessagesPerTrigger="50")):
-        query.options["maxTriggerDelay"] = "60s"
-        reader: Any = query.new_reader()
-        start = reader.initialOffset()
-        publish(broker, 20)
-        assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
-        now += 59
-        assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
-        now += 2
-        assert reader.latestOffset(start, reader.getDefaultReadLimit()) != start
-        broker.purge(SUBSCRIPTION).result(10)
+    wait = {"minMessagesPerTrigger": "50", "maxTriggerDelay": "60s"}
+    query = {
+        "log": lambda: logs(endpoint, **wait),
+        "queue": lambda: queue(endpoint, **wait),
+        "pubsub": lambda: plain_pull(endpoint, **wait),
+        "events": lambda: event_log(broker, endpoint, **wait),
+    }[mode]()
+    reader: Any = query.new_reader()
+    start = reader.initialOffset()
+    publish(broker, 20)
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    now += 59
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    now += 2
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert end != start
+    publish(broker, 50)
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) != end
+    broker.purge(SUBSCRIPTION).result(30)
 
 
 def test_a_stream_over_topics_of_a_pattern_takes_up_new_ones_from_their_beginning(
@@ -146,7 +185,7 @@ def test_a_stream_over_topics_of_a_pattern_takes_up_new_ones_from_their_beginnin
     publish(broker, 5)
     query.run()
     ids = publish(broker, 3, OTHER)
-    broker.create_topic("projects/p/topics/new", TopicSettings(message_retention_ns=DAY_NS)).result(10)
+    broker.create_topic("projects/p/topics/new", TopicSettings(message_retention_ns=DAY_NS)).result(30)
     query.run()
     ids += publish(broker, 4, "projects/p/topics/new")
     query.run()
@@ -162,10 +201,21 @@ def test_limits_are_shared_among_topics_by_what_they_have(broker: LocalBroker, e
     assert [(rows.count(TOPIC), rows.count(OTHER)) for rows in query.output.values()] == [(75, 25)] * 4
 
 
+def test_a_limit_holds_for_more_topics_than_messages(broker: LocalBroker, endpoint: str) -> None:
+    names = [f"projects/p/topics/n{number}" for number in range(5)]
+    for name in names:
+        broker.create_topic(name, TopicSettings(message_retention_ns=DAY_NS)).result(30)
+        publish(broker, 2, name)
+    query = Query("topic", endpoint=endpoint, topicPattern=".*/n.", startingOffsets="earliest")
+    query.options["maxMessagesPerTrigger"] = "3"
+    query.run()
+    assert (sizes(query), sorted(query.rows)) == ([3, 3, 3, 1], sorted(names * 2))
+
+
 def test_starts_by_offset_time_and_snapshot(broker: LocalBroker, endpoint: str, clock: SimulatedClock) -> None:
     ids = publish(broker, 10)
-    broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 4).result(10)]).result(10)
-    broker.create_snapshot("projects/p/snapshots/n", SUBSCRIPTION).result(10)
+    broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 4).result(30)]).result(30)
+    broker.create_snapshot("projects/p/snapshots/n", SUBSCRIPTION).result(30)
     clock.advance(10)
     instant_ms = clock.now_ns() // 10**6
     ids += publish(broker, 5)
@@ -178,7 +228,15 @@ def test_starts_by_offset_time_and_snapshot(broker: LocalBroker, endpoint: str, 
         query = Query(endpoint=endpoint, topic=TOPIC, **{option: value})
         query.run()
         assert (option, query.rows) == (option, expected)
-    broker.delete_snapshot("projects/p/snapshots/n").result(10)
+    broker.delete_snapshot("projects/p/snapshots/n").result(30)
+
+
+def test_the_broker_tells_whether_publish_times_grow_with_the_sequences(broker: LocalBroker, endpoint: str) -> None:
+    client = LogClient(endpoint)
+    publish(broker, 2)
+    assert client.bounds(TOPIC).in_time_order
+    broker.publish(TOPIC, [Draft(b"a dead letter", publish_time_ns=1)]).result(30)
+    assert not client.topics()[TOPIC].in_time_order
 
 
 def test_retention_that_has_passed_the_reader_is_an_error_or_skipped(broker: LocalBroker, endpoint: str) -> None:
@@ -200,10 +258,10 @@ def test_a_topic_that_is_deleted_and_created_again_is_an_error_or_read_anew(brok
     publish(broker, 10)
     for query in (strict, lenient):
         query.run()
-    broker.delete_topic(TOPIC).result(10)
+    broker.delete_topic(TOPIC).result(30)
     with pytest.raises(TopicNotFound):
         strict.run()
-    broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result(10)
+    broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result(30)
     ids = publish(broker, 3)
     with pytest.raises(FailedPrecondition, match="deleted and created again"):
         strict.run()
@@ -342,7 +400,7 @@ def test_a_living_query_keeps_its_claims(broker: LocalBroker, endpoint: str, clo
 
 def test_delivery_attempts_and_claims_are_columns(broker: LocalBroker, endpoint: str) -> None:
     publish(broker, 2)
-    broker.nack(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 1).result(10)]).result(10)
+    broker.nack(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 1).result(30)]).result(30)
     query = queue(endpoint)
     query.column = "delivery_attempt"
     query.run()
@@ -418,10 +476,10 @@ def test_plain_pull_delivers_again_what_a_killed_driver_held(
 
 
 def test_the_event_log_is_a_stream_too(broker: LocalBroker, endpoint: str) -> None:
-    query = Query("event", endpoint=endpoint, mode="events", maxMessagesPerTrigger="2")
+    query = Query("event", endpoint=endpoint, mode="events", maxMessagesPerTrigger="3")
     query.run()
     publish(broker, 3)
-    broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 2).result(10)]).result(10)
+    broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 2).result(30)]).result(30)
     with pytest.raises(Killed):
         query.run(dies="read", at_batch=1)
     query.run()

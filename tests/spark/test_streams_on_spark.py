@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_a_dataframe_is_published_and_its_keys_keep_their_order(
 def test_the_event_log_is_a_table(spark: SparkSession, broker: LocalBroker, endpoint: str) -> None:
     publish(broker, 100)
     broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 60).result()]).result()
-    broker._store.append([]).wait(10)
+    broker._store.append([]).wait(30)
     events = spark.read.format("heliograph").options(endpoint=endpoint, mode="events").load()
     counts = {row.event: row["count"] for row in events.groupBy("event").count().collect()}
     assert counts == {"published": 100, "delivered": 60, "acknowledged": 60}
@@ -118,20 +119,50 @@ def test_the_event_log_is_a_table(spark: SparkSession, broker: LocalBroker, endp
     assert (row.most >= 0, row.least) == (True, 1)
 
 
-def test_filters_on_sequence_are_read_by_the_broker_only(
+CONDITIONS = (
+    "sequence > 100 AND sequence <= 300 AND priority = 3",
+    "sequence IN (1, 2, 500, 2000, NULL)",
+    "sequence NOT IN (1, 2)",
+    "sequence = 5 OR sequence = 900",
+    "sequence <=> 7",
+    "sequence > 10.5 AND sequence < 12.5",
+    "topic IN ('{topic}', 'other') AND sequence < 3",
+    "topic = 'other'",
+    "topic LIKE '%flights' AND sequence BETWEEN 5 AND 9",
+    "publish_time >= '{middle}'",
+    "publish_time < '{middle}' AND sequence > 990",
+    "publish_time_ns <= {middle_ns} AND priority IN (1, 2)",
+    "publish_time = '{middle}'",
+    "publish_time > '2200-01-01' OR sequence = 1",
+    "publish_time < '1900-01-01'",
+)
+
+
+def test_filters_find_the_same_whether_the_broker_or_spark_applies_them(
     spark: SparkSession, broker: LocalBroker, endpoint: str
 ) -> None:
-    publish(broker, 1_000)
+    publish(broker, 500)
+    broker.publish(TOPIC, [Draft(b"x", publish_time_ns=10**18)]).result()  # as of a dead letter: not in order
+    publish(broker, 500)
+    middle_ns = next(broker.read_log(TOPIC, 400, 400))[0].publish_time_ns
+    middle = f"{datetime.fromtimestamp(middle_ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}.{middle_ns // 1000 % 10**6:06d}Z"
+
+    def found(condition: str, **options: str) -> list[int]:
+        frame = spark.read.format("heliograph").options(endpoint=endpoint, topic=TOPIC, **options).load()
+        rows = frame.where(condition.format(topic=TOPIC, middle=middle, middle_ns=middle_ns))
+        return sorted(row.sequence for row in rows.select("sequence").collect())
+
+    plain = [found(condition, pushdown="false") for condition in CONDITIONS]
+    assert [found(condition) for condition in CONDITIONS] == plain
+    frame = spark.read.format("heliograph").options(endpoint=endpoint, topic=TOPIC).load().where(CONDITIONS[0])
+    plan = frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted")  # type: ignore
+    assert "GreaterThan(sequence,100)" in plan
     conf = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(conf, "true")
+    spark.conf.set(conf, "false")  # a session that is not ours
     try:
-        frame = spark.read.format("heliograph").options(endpoint=endpoint, topic=TOPIC, pushdown="true").load()
-        filtered = frame.filter("sequence > 100 AND sequence <= 300 AND priority = 3")
-        plan = filtered._sc._jvm.PythonSQLUtils.explainString(filtered._jdf.queryExecution(), "formatted")  # type: ignore
-        assert filtered.count() == 20
-        assert "GreaterThan(sequence,100)" in plan
+        assert found(CONDITIONS[0]) == plain[0]
     finally:
-        spark.conf.unset(conf)
+        spark.conf.set(conf, "true")
 
 
 def test_what_our_code_refuses_is_told_by_spark(

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TypeVar
 
+from heliograph.broker.operations import Operations
 from heliograph.broker.protocol import SnapshotInfo, SubscriptionInfo, TopicInfo
 from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.broker.reply import Reply
-from heliograph.broker.watches import SubscriptionWatch, wake
-from heliograph.engine.engine import Engine
+from heliograph.broker.watches import wake
 from heliograph.engine.limits import check_settings
 from heliograph.engine.message import Message
 from heliograph.engine.seek import DurableLog
@@ -25,39 +24,15 @@ from heliograph.engine.snapshots import Snapshot
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import QueueExists, QueueNotFound
-from heliograph.store.protocol import Commit, Store
+from heliograph.store.protocol import Store
 
 T = TypeVar("T")
 
 NO_LABELS: dict[str, str] = {}
 
 
-class Administration:
-    """A part of `LocalBroker`, which has what is only declared here."""
-
-    _lock: threading.RLock
-    _engine: Engine
-    _store: Store
-
-    def _now_ns(self) -> int:
-        raise NotImplementedError
-
-    def _finish_operation(self) -> tuple[Commit, list[SubscriptionWatch]]:
-        raise NotImplementedError
-
-    def _ask(self, question: Callable[[int], T]) -> T:
-        raise NotImplementedError
-
-    def _topic_exists_now(self, name: str) -> None:
-        raise NotImplementedError
-
-    def _change(self, operation: Callable[[int], T]) -> Reply[T]:
-        """The usual form of an operation that changes something: `operation(now_ns)` under the lock, then its end."""
-        with self._lock:
-            value = operation(self._now_ns())
-            commit, woken = self._finish_operation()
-        wake(woken)
-        return Reply(value, commit)
+class Administration(Operations):
+    """A part of `LocalBroker`."""
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,7 +198,8 @@ class Administration:
 
 def topic_info(topic: Topic) -> TopicInfo:
     """What a door is told of a topic."""
-    return TopicInfo(topic.name, topic.number, topic.settings, topic.created_ns, topic.log.next_sequence)
+    head, ordered = topic.log.next_sequence, topic.in_time_order
+    return TopicInfo(topic.name, topic.number, topic.settings, topic.created_ns, head, ordered)
 
 
 def subscription_info(subscription: Subscription) -> SubscriptionInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from heliograph.broker.administration import Administration
+from heliograph.broker.operations import Operations
 from heliograph.broker.reply import Reply
 from heliograph.engine.claims import Claim
 from heliograph.engine.message import Message
@@ -15,7 +15,7 @@ READ_MESSAGES = 1_000
 """Messages that are read of a claim while the broker's lock is held."""
 
 
-class Claims(Administration):
+class Claims(Operations):
     """A part of `LocalBroker`."""
 
     def claim(

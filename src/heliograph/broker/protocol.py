@@ -20,13 +20,15 @@ from heliograph.engine.statistics import Statistics
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic as the broker knows it. `number` is never reused; `next_sequence` is what the next message will get."""
+    """A topic as the broker knows it. `number` is never reused; `next_sequence` is what the next message will get;
+    `in_time_order`: publish times have grown with the sequences so far."""
 
     name: str
     number: int
     settings: TopicSettings
     created_ns: int
     next_sequence: int
+    in_time_order: bool = False
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
-from heliograph.engine.engine import Engine
+from heliograph.broker.operations import Operations
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
 from heliograph.errors import FailedPrecondition
-from heliograph.store.protocol import Store
 
 
-class Reading:
-    """A part of `LocalBroker`, which has what this needs."""
-
-    _lock: threading.RLock
-    _engine: Engine
-    _store: Store
-    _event_retention_ns: int
+class Reading(Operations):
+    """A part of `LocalBroker`."""
 
     def log_bounds(self, topic: str) -> tuple[int, int]:
         return self._store.log_bounds(self._topic_number(topic))

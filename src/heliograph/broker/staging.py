@@ -9,7 +9,6 @@ is told again, with other parts, because tasks were run anew, publishes the firs
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -22,7 +21,6 @@ from heliograph.engine.message import Draft, Message, split_message_id
 from heliograph.engine.settings import DAY_NS, TopicSettings
 from heliograph.engine.topic import STAGING_PREFIX
 from heliograph.errors import AlreadyExists, FailedPrecondition, TopicNotFound
-from heliograph.store.protocol import Store
 
 STAGE_LIFE_NS = 7 * DAY_NS
 """A stage whose writer never came back is dropped so long after it began."""
@@ -66,9 +64,6 @@ _decode = msgspec.msgpack.Decoder(Batch).decode
 
 class Staging(Administration):
     """A part of `LocalBroker`."""
-
-    _store: Store
-    _committing: threading.Lock
 
     def stage(self, stage: str, drafts: Sequence[Draft]) -> Reply[tuple[int, int]]:
         name = STAGING_PREFIX + stage

@@ -87,7 +87,3 @@ def main() -> NoReturn:
         print(f"heliograph: {failure}", file=sys.stderr)
         sys.exit(failure.exit_code)
     sys.exit()
-
-
-if __name__ == "__main__":
-    main()

@@ -56,6 +56,8 @@ def serve(
     given = Given(host, port, host_port, data_dir, store, durability, memory_budget, event_retention)
     options = ServingOptions(given, file, project=project, lenient=lenient, allowed_hosts=allow_host or ())
     server = import_extra("heliograph.server.app", extra="server", for_what="serve")
+    if file.path is not None and config is None:
+        _tell(f"configured by the {file.path} of this directory")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     wanted = [*file.entries, *entries_of_environment(os.environ)]
     initial = _initial(wanted, file, options.project) if wanted else None

@@ -34,7 +34,7 @@ class BrokerProcess:
         data_dir: Path,
         log_path: Path,
         *,
-        program: Sequence[str] = (sys.executable, "-m", "heliograph.cli.main"),
+        program: Sequence[str] = (sys.executable, "-m", "heliograph"),
         options: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import msgspec
 
 from heliograph.engine import facts as f
-from heliograph.engine.administration import Administration
 from heliograph.engine.limits import check_claim
 from heliograph.engine.message import total_bytes
+from heliograph.engine.selecting import Selecting
 from heliograph.engine.subscription import Subscription
 from heliograph.errors import ClaimNotFound, SubscriptionDetached
 
@@ -38,19 +38,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     bytes: int = 0
 
 
-class Claims(Administration):
-    """The operations of claims; a part of `Engine`, which has what is only declared here."""
-
-    def _select(
-        self,
-        subscription: Subscription,
-        max_messages: int,
-        max_bytes: int,
-        consumer: str,
-        oversized_first: bool,
-        now_ns: int,
-    ) -> list[int]:
-        raise NotImplementedError
+class Claims(Selecting):
+    """`Selecting`, and the operations of claims."""
 
     def claim(
         self,
@@ -75,6 +64,8 @@ class Claims(Administration):
         check_claim(consumer, ttl_ns)
         subscription.touched_ns = now_ns
         self.tick(now_ns)
+        # None shall mean that there is none: a claim looks through all there is
+        self._load(subscription, max_messages, now_ns, at_most=subscription.unloaded)
         sequences = self._select(subscription, max_messages, max_bytes, "", oversized_first, now_ns)
         if not sequences:
             return None

@@ -16,7 +16,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from heliograph.engine import facts as f
-from heliograph.engine.capacity import fitting, has_room_again, within
+from heliograph.engine.capacity import fitting, has_room_again
 from heliograph.engine.claims import Claims
 from heliograph.engine.dead_letter import DeadLetterReason
 from heliograph.engine.deduplication import place_once
@@ -213,48 +213,6 @@ class Engine(Seeking, Claims):
             )
             for message, ack_id in zip(messages, make_ack_ids(number, sequences, lease_number), strict=True)
         ]
-
-    def _select(
-        self,
-        subscription: Subscription,
-        max_messages: int,
-        max_bytes: int,
-        consumer: str,
-        oversized_first: bool,
-        now_ns: int,
-    ) -> list[int]:
-        """What a pull may take now, within every bound there is."""
-        settings = subscription.settings
-        if settings.outstanding_messages_max:
-            max_messages = min(max_messages, settings.outstanding_messages_max - len(subscription.leases))
-        if settings.prefetch and consumer:
-            max_messages = min(max_messages, settings.prefetch - self.outstanding(subscription, consumer))
-        room = settings.outstanding_bytes_max - subscription.outstanding_bytes
-        if max_messages <= 0 or (settings.outstanding_bytes_max and room <= 0):
-            return []
-        self._load(subscription, max_messages, now_ns)
-        sequences = subscription.first(max_messages, now_ns)
-        if max_bytes:
-            sequences = within(subscription, sequences, max_bytes, alone_allowed=oversized_first)
-        if settings.outstanding_bytes_max:
-            # a large message never blocks for ever: where nothing is outstanding, the first goes alone
-            sequences = within(subscription, sequences, room, alone_allowed=not len(subscription.leases))
-        subscription.topic.log.fetch(sequences)
-        return sequences
-
-    def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
-        """Have `count` ready messages, if there are so many. Eager subscriptions have all of theirs already."""
-        while subscription.backlog.count < count and subscription.unloaded:
-            subscription.load_more(count - subscription.backlog.count)
-            expired = subscription.expired(now_ns)
-            if expired:
-                self._expire(subscription, expired, now_ns)
-            subscription.promote(now_ns)
-            self._schedule(subscription)
-
-    def outstanding(self, subscription: Subscription, consumer: str) -> int:
-        """How many messages a named consumer holds."""
-        return (subscription.leases.by_consumer or {}).get(consumer, 0)
 
     # ── settling ────────────────────────────────────────────────────────────────────────────────────────────────────
 

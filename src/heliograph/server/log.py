@@ -3,7 +3,7 @@
 ::
 
     GET /api/v1/log/bounds?topic=projects/p/topics/t
-        → {"topic": …, "topic_number": 3, "first": 1, "last": 20000}      first 1, last 0: nothing to read
+        → {"topic": …, "topic_number": 3, "first": 1, "last": 20000, "in_time_order": true}
     GET /api/v1/log/read?topic=projects/p/topics/t&first=1&last=10000&columns=sequence,data
         → application/vnd.apache.arrow.stream
     GET /api/v1/log/read?topic=projects/p/topics/t&ranges=1-10000,30001-40000
@@ -16,11 +16,12 @@
     GET /api/v1/log/cursors
         → {"cursors": [{"consumer": C, "topic": T, "topic_number": 3, "next": 1042, "lag": 18959, …}, …]}
 
-`first` and `last` are sequences, both inclusive, by default the log's own; `ranges` are several of them, in growing
-order, in place of these two. `columns` is a list of names of `heliograph.wire.arrow.SCHEMA`, by default all. With
-`topic_number` a read is refused when the topic is not the one that had this number: it was deleted and created again.
-Messages of the range that are trimmed already are missing from the stream. A stream is whole only if it ends with
-`arrow.END_OF_STREAM`.
+Bounds of `first` 1 and `last` 0 say that there is nothing to read; `in_time_order`, that publish times grow with the
+sequences. `first` and `last` are sequences, both inclusive, by default the log's own; `ranges` are several of them, in
+growing order, in place of these two. `columns` is a list of names of `heliograph.wire.arrow.SCHEMA`, by default all.
+With `topic_number` a read is refused when the topic is not the one that had this number: it was deleted and created
+again. Messages of the range that are trimmed already are missing from the stream. A stream is whole only if it ends
+with `arrow.END_OF_STREAM`.
 
 An extent is the last sequence of a range with about `bytes_max` of messages. A cursor is how far a reader of the log
 has come, for people to see: messages do not wait for it. `next` is the sequence that it reads next, `lag` how many
@@ -75,8 +76,7 @@ async def bounds(scope: Scope, _receive: Receive, send: Send, broker: Broker) ->
     """`GET /api/v1/log/bounds`, see the module. Raises: TopicNotFound, InvalidArgument (no topic named)."""
     topic = required(scope, "topic")
     number = broker.get_topic(topic).number
-    first, last = await asyncio.to_thread(broker.log_bounds, topic)
-    await answer_json(send, {"topic": topic, "topic_number": number, "first": first, "last": last})
+    await answer_json(send, await asyncio.to_thread(_bounds, broker, topic, number))
 
 
 async def read(scope: Scope, receive: Receive, send: Send, broker: Broker) -> None:
@@ -120,8 +120,7 @@ async def topics(_scope: Scope, _receive: Receive, send: Send, broker: Broker) -
             if info.name.startswith(STAGING_PREFIX):
                 continue
             with contextlib.suppress(TopicNotFound):  # deleted just now
-                first, last = broker.log_bounds(info.name)
-                found.append({"topic": info.name, "topic_number": info.number, "first": first, "last": last})
+                found.append(_bounds(broker, info.name, info.number))
         return found
 
     await answer_json(send, {"topics": await asyncio.to_thread(all_bounds)})
@@ -173,6 +172,13 @@ ROUTES = (
     Route("GET", "/api/v1/log/offset", offset),
     Route("GET", "/api/v1/log/read", read),
 )
+
+
+def _bounds(broker: Broker, topic: str, number: int) -> dict[str, object]:
+    first, last = broker.log_bounds(topic)
+    after = broker.get_topic(topic)  # what came out of order by `last` shows by now
+    ordered = after.in_time_order and after.number == number
+    return {"topic": topic, "topic_number": number, "first": first, "last": last, "in_time_order": ordered}
 
 
 def _wanted(parameters: dict[str, str], topic: str, broker: Broker) -> LogRanges:

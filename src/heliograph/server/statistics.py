@@ -6,7 +6,8 @@
     GET /api/v1/statistics?subscription=NAME     one, by its full name
         → {"now": 1764297357.1, "topics": 2, "subscriptions": [{"name": …, "topic": …, "kind": …, "ready": 3, …}]}
 
-A queue's kind is "queue", and its name is the one that queue commands know.
+A queue's kind is "queue", and its name is the one that queue commands know. "push" tells how the endpoint of a push
+subscription is doing, with its last error (pubsub-protocol.md 1.13); null = nothing is pushed.
 """
 
 from __future__ import annotations
@@ -18,16 +19,26 @@ from heliograph.broker.protocol import Broker, SubscriptionInfo
 from heliograph.broker.queues import QUEUE_PREFIX
 from heliograph.errors import SubscriptionNotFound
 from heliograph.server.http import answer_json, query
+from heliograph.server.push.service import Pushing
 from heliograph.server.routing import Receive, Route, Scope, Send
 
 
-async def statistics(scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
-    """`GET /api/v1/statistics`, see the module. Raises: SubscriptionNotFound."""
-    name = query(scope).get("subscription")
-    await answer_json(send, await asyncio.to_thread(_counted, broker, name))
+def statistics_routes(pushing: Pushing) -> list[Route]:
+    """The route of the module.
 
+    Args:
+        pushing: who pushes.
+    """
 
-ROUTES = (Route("GET", "/api/v1/statistics", statistics),)
+    async def statistics(scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
+        """See the module. Raises: SubscriptionNotFound."""
+        name = query(scope).get("subscription")
+        told = await asyncio.to_thread(_counted, broker, name)
+        for row in told["subscriptions"]:
+            row["push"] = None if row["kind"] == "queue" else pushing.state(row["name"])
+        await answer_json(send, told)
+
+    return [Route("GET", "/api/v1/statistics", statistics)]
 
 
 def _counted(broker: Broker, name: str | None) -> dict[str, Any]:
@@ -49,6 +60,7 @@ def _of(broker: Broker, info: SubscriptionInfo) -> dict[str, Any]:
         "name": info.name.removeprefix(QUEUE_PREFIX),
         "topic": info.topic.removeprefix(QUEUE_PREFIX),
         "kind": "queue" if is_queue else "subscription",
+        "detached": info.detached,
         "ready": found.ready,
         "delayed": found.delayed,
         "outstanding": found.outstanding,

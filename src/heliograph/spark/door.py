@@ -39,12 +39,37 @@ class Address(NamedTuple):
     Args:
         endpoint: `http://host:port`, `https://host:port` or `host:port`.
         timeout_seconds: see `TIMEOUT_SECONDS`.
-        token: sent as a bearer token; "" = none.
+        token: sent as a bearer token; "" = none. It is in no text that is made of an address.
     """
 
     endpoint: str
     timeout_seconds: float = TIMEOUT_SECONDS
     token: str = ""
+
+    def __repr__(self) -> str:
+        token = "…" if self.token else ""
+        return f"Address(endpoint={self.endpoint!r}, timeout_seconds={self.timeout_seconds!r}, token={token!r})"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those that tell who asks. Raises: InvalidArgument (the token is none that HTTP can carry)."""
+        if not self.token:
+            return {}
+        if not (self.token.isascii() and self.token.isprintable()):  # http.client's own error would show it
+            raise InvalidArgument("The option token has a character that no bearer token has, such as a line break")
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def refusal(self, status: int) -> FailedPrecondition:
+        """The error of an answer 401 or 403, which trying again does not change."""
+        if status == 403:
+            what = "Forbidden): the option token has not got the right to do this"
+        elif self.token:
+            what = "Unauthorized): the option token is not valid there, or not any more"
+        else:
+            what = "Unauthorized): the option token is missing"
+        return FailedPrecondition(
+            f"{self.endpoint} answered {status} ({what} (in the shell: --token, or HELIOGRAPH_TOKEN)"
+        )
 
 
 class Door:
@@ -54,10 +79,11 @@ class Door:
         address: where it is.
 
     Raises:
-        InvalidArgument: the endpoint is no address.
+        InvalidArgument: the endpoint is no address, or the token is none.
     """
 
     def __init__(self, address: Address) -> None:
+        self._address = address
         endpoint = address.endpoint
         parts = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
         try:
@@ -70,7 +96,7 @@ class Door:
         self._host = parts.hostname
         self._port = port
         self._timeout_seconds = address.timeout_seconds
-        self._headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
+        self._headers = address.headers
 
     def get(self, path: str, parameters: Mapping[str, Any]) -> Any:
         """The JSON that a GET answers. Raises: HeliographError as the broker names it, Unavailable."""
@@ -127,13 +153,14 @@ class Door:
 
     def _error(self, status: int, body: bytes) -> HeliographError:
         """The broker's answer, as the error that it is."""
+        if status in (401, 403):
+            return self._address.refusal(status)
         try:
             answer = json.loads(body)
             reason, message = str(answer["code"]), str(answer["error"])
         except (ValueError, KeyError, TypeError):
-            if status in (401, 403):
-                return FailedPrecondition(f"{self} refuses this token or its rights ({status})")
-            return FailedPrecondition(f"{self} answered {status}; is a Heliograph broker there?")
+            kind = Unavailable if status >= 500 or status == 429 else FailedPrecondition  # a proxy's words, then
+            return kind(f"{self} answered {status}; is a Heliograph broker there?")
         if status >= 500:
             return Unavailable(f"{self}: {message}")
         return error_named(reason, message, otherwise=FailedPrecondition)

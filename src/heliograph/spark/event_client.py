@@ -35,6 +35,13 @@ class EventClient:
         Raises: as `bounds`."""
         return int(persistently(lambda: self._door.get("/api/v1/events/offset", {"time_ns": at_ns}))["position"])
 
+    def extent(self, first: int, rows_max: int | None = None, bytes_max: int | None = None) -> tuple[int, int]:
+        """The last position of a range from `first` on with at most so many rows and about so many bytes, but of one
+        position with rows at least, and how many rows it has. Raises: as `bounds`."""
+        wanted = {"first": first, "rows_max": rows_max or "", "bytes_max": bytes_max or ""}
+        found = persistently(lambda: self._door.get("/api/v1/events/extent", wanted))
+        return int(found["last"]), int(found["rows"])
+
     def read(self, first: int, last: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Record batches with what happened at positions `first` to `last`, inclusive, in order. A stream that breaks
         is taken up again behind the last position that came whole.

@@ -10,12 +10,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from heliograph.errors import FailedPrecondition, HeliographError
 from heliograph.spark.columns import chosen
 from heliograph.spark.event_client import EventClient
+from heliograph.spark.log_stream import Patience, default_limit
 from heliograph.spark.options import EARLIEST, LATEST, Position, ReadOptions
+from heliograph.spark.pushdown import Narrowed, PushFilters
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,11 +95,16 @@ class EventReader(DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         self._events = Events(options)
         self._options = options
+        self._narrowed = Narrowed("position")
+        if options.pushdown:
+            self.pushFilters = PushFilters(self._narrowed)  # type: ignore[method-assign]  # see there
 
     def partitions(self) -> list[EventRange]:
         """What the query reads, fixed now. Raises: FailedPrecondition, Unavailable."""
         first = self._events.resolve(self._options.starting or Position(EARLIEST))
-        return self._events.split(first, max(self._events.resolve(self._options.ending), first))
+        end = max(self._events.resolve(self._options.ending), first)
+        runs = list(self._narrowed.within(first, end)) or [(first, first)]
+        return [part for low, high in runs for part in self._events.split(low, high)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """See `Events.read`."""
@@ -106,7 +113,8 @@ class EventReader(DataSourceReader):
 
 
 class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the event log in a streaming query; `maxMessagesPerTrigger` counts positions.
+    """Reads the event log in a streaming query. Limits count rows; but what was committed together, one position, is
+    never divided.
 
     Args:
         options: from `ReadOptions.parse`.
@@ -116,15 +124,15 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._events = Events(options)
         self._options = options
         self._target: int | None = None
+        self._patience = Patience(options.limits)
 
     def initialOffset(self) -> Offset:
         """Where a new query begins. Raises: FailedPrecondition, Unavailable."""
         return {"position": self._events.resolve(self._options.starting or Position(LATEST))}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As the options ask for."""
-        most = self._options.limits.messages_max
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """See `default_limit`."""
+        return default_limit(self._options.limits)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is what the query reads."""
@@ -141,10 +149,22 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = self._events.client.bounds()
         end = last + 1 if self._target is None else self._target
         begin = first if start is None else start["position"]
-        most = self._options.limits.messages_max
-        if most is not None and not isinstance(limit, ReadAllAvailable):
-            end = min(end, max(begin, first) + most)
-        return {"position": max(end, begin)}
+        readable = max(begin, first)
+        if end <= begin or (self._target is None and not self._is_enough(readable, end)):
+            return {"position": begin}
+        limits = self._options.limits
+        if (limits.messages_max or limits.bytes_max) and readable < end and not isinstance(limit, ReadAllAvailable):
+            reached, _ = self._events.client.extent(readable, limits.messages_max, limits.bytes_max)
+            end = min(end, reached + 1)
+        return {"position": end}
+
+    def _is_enough(self, first: int, end: int) -> bool:
+        """Whether to begin with what there is before position `end`; see `Patience`."""
+        least = self._options.limits.messages_min
+        if least is None or first >= end:
+            return True
+        reached, rows = self._events.client.extent(first, least)
+        return self._patience.is_over(rows if reached >= end - 1 else least)
 
     def partitions(self, start: Offset, end: Offset) -> list[EventRange]:
         """See `Events.split`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -16,11 +16,13 @@ class LogBounds(NamedTuple):
     """What a topic's log holds: sequences `first` to `last`, inclusive; first 1, last 0 when it holds nothing.
 
     `topic_number` tells topics of one name apart: it is another one after a topic was deleted and created again.
+    `in_time_order`: publish times grow with the sequences; False = perhaps not.
     """
 
     topic_number: int
     first: int
     last: int
+    in_time_order: bool = False
 
 
 class LogClient:
@@ -41,12 +43,12 @@ class LogClient:
     def bounds(self, topic: str) -> LogBounds:
         """What the log of `topic`, a full name, holds now. Raises: TopicNotFound, Unavailable."""
         found = persistently(lambda: self._door.get("/api/v1/log/bounds", {"topic": topic}))
-        return LogBounds(found["topic_number"], found["first"], found["last"])
+        return _bounds(found)
 
     def topics(self) -> dict[str, LogBounds]:
         """What the log of every topic holds now, by full name. Raises: Unavailable."""
         found = persistently(lambda: self._door.get("/api/v1/log/topics", {}))["topics"]
-        return {each["topic"]: LogBounds(each["topic_number"], each["first"], each["last"]) for each in found}
+        return {each["topic"]: _bounds(each) for each in found}
 
     def offset(self, topic: str, published_ns: int) -> int:
         """The sequence of the first message that was published at that instant, nanoseconds since the epoch, or later;
@@ -113,3 +115,7 @@ class LogClient:
 
     def __str__(self) -> str:
         return str(self._door)
+
+
+def _bounds(told: dict[str, Any]) -> LogBounds:
+    return LogBounds(told["topic_number"], told["first"], told["last"], told.get("in_time_order", False))

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark.columns import chosen
 from heliograph.spark.log_client import LogBounds, LogClient
 from heliograph.spark.options import EARLIEST, LATEST, Position, ReadOptions
+from heliograph.spark.pushdown import TIME_END_NS, Narrowed, PushFilters
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,17 +50,18 @@ class Logs:
         self.options = options
         self.client = LogClient(*options.address)
 
-    def bounds(self) -> dict[str, LogBounds]:
-        """What the logs hold now, by topic.
+    def bounds(self, wanted: Callable[[str], bool] = lambda topic: True) -> dict[str, LogBounds]:
+        """What the logs hold now, by topic; of those that are wanted.
 
         Raises:
             TopicNotFound: one that is named does not exist.
             Unavailable: no broker answers.
         """
         if not self.options.topic_pattern:
-            return {topic: self.client.bounds(topic) for topic in self.options.topics}
+            return {topic: self.client.bounds(topic) for topic in self.options.topics if wanted(topic)}
         pattern = re.compile(self.options.topic_pattern)
-        return {topic: bounds for topic, bounds in self.client.topics().items() if pattern.fullmatch(topic)}
+        found = self.client.topics()
+        return {topic: bounds for topic, bounds in found.items() if pattern.fullmatch(topic) and wanted(topic)}
 
     def resolve(self, position: Position, topic: str, bounds: LogBounds) -> int:
         """The sequence that a position means in a topic's log."""
@@ -145,7 +138,9 @@ class LogReader(DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         self._logs = Logs(options)
         self._options = options
-        self._at_least, self._below = 1, 2**62  # sequences that the query's filters leave
+        self._narrowed = Narrowed("sequence")
+        if options.pushdown:
+            self.pushFilters = PushFilters(self._narrowed)  # type: ignore[method-assign]  # see there
 
     def partitions(self) -> list[LogRange]:
         """The ranges that together are what the query reads; on the driver, once a query.
@@ -156,49 +151,30 @@ class LogReader(DataSourceReader):
             InvalidArgument: offsets that the log does not reach.
             Unavailable: no broker answers.
         """
-        return self._logs.split([self._range(topic, bounds) for topic, bounds in self._logs.bounds().items()])
+        logs = self._logs.bounds(self._narrowed.wants_topic)
+        return self._logs.split([part for topic, bounds in logs.items() for part in self._ranges(topic, bounds)])
 
-    def _range(self, topic: str, bounds: LogBounds) -> LogRange:
+    def _ranges(self, topic: str, bounds: LogBounds) -> list[LogRange]:
         first = self._logs.resolve(self._options.starting or Position(EARLIEST), topic, bounds)
         end = self._logs.resolve(self._options.ending, topic, bounds)
         if max(first, end) > bounds.last + 1:
             raise InvalidArgument(
                 f"The log of {topic} ends before sequence {bounds.last + 1}; asked for were offsets {first} to {end}"
             )
-        first, end = max(first, self._at_least), min(end, self._below)
-        first = self._logs.check_start(topic, first, end, bounds)
-        return LogRange(topic, bounds.topic_number, first, max(end, first) - 1)
+        narrowed = self._narrowed
+        if narrowed.since_ns:
+            first = max(first, self._logs.client.offset(topic, narrowed.since_ns))
+        if narrowed.until_ns < TIME_END_NS and bounds.in_time_order:
+            end = min(end, self._logs.client.offset(topic, max(narrowed.until_ns, 0)))
+        runs = list(narrowed.within(first, end)) or [(first, first)]
+        first = self._logs.check_start(topic, runs[0][0], runs[-1][1], bounds)
+        number = bounds.topic_number
+        return [LogRange(topic, number, max(low, first), max(high, low, first) - 1) for low, high in runs]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """See `Logs.read`."""
         assert isinstance(partition, LogRange)
         return self._logs.read(partition)
-
-
-class FilteringLogReader(LogReader):
-    """A `LogReader` that reads only what the query's filters on `sequence` leave. Spark refuses every reader that takes
-    filters unless `spark.sql.python.filterPushdown.enabled` is true, so this one is made only where it is asked for."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what can be taken; the rest is left to Spark."""
-        for each in filters:
-            attribute, value = getattr(each, "attribute", None), getattr(each, "value", None)
-            if attribute != ("sequence",) or not isinstance(value, int):
-                yield each
-                continue
-            match each:
-                case EqualTo():
-                    self._at_least, self._below = max(self._at_least, value), min(self._below, value + 1)
-                case GreaterThan():
-                    self._at_least = max(self._at_least, value + 1)
-                case GreaterThanOrEqual():
-                    self._at_least = max(self._at_least, value)
-                case LessThan():
-                    self._below = min(self._below, value)
-                case LessThanOrEqual():
-                    self._below = min(self._below, value + 1)
-                case _:
-                    yield each
 
 
 def split(topic: str, topic_number: int, first: int, end: int, parts: int) -> list[LogRange]:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from heliograph.errors import FailedPrecondition, HeliographError
+from heliograph.errors import FailedPrecondition, HeliographError, Unavailable
 from heliograph.spark.log_client import LogBounds
 from heliograph.spark.log_reader import LogRange, Logs
 from heliograph.spark.options import LATEST, Limits, Position, ReadOptions
@@ -159,16 +159,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def _limited(self, ranges: list[LogRange], messages: int) -> list[LogRange]:
-        """As much of them as the options allow, of each topic its share."""
+        """As much of them as the options allow, of each topic its share; which may be nothing, where there are more
+        topics than messages."""
         limits = self._options.limits
-        limited = []
+        wanted = messages if limits.messages_max is None else min(limits.messages_max, messages)
+        limited, before, taken = [], 0, 0
         for part in ranges:
-            first, last, size = part.first, part.last, part.last - part.first + 1
-            if size and limits.messages_max is not None and messages > limits.messages_max:
-                last = min(last, first + max(limits.messages_max * size // messages, 1) - 1)
-            if size and limits.bytes_max is not None:
-                share = max(limits.bytes_max * size // messages, 1)
-                last = min(last, self._logs.client.extent(part.topic, first, share))
+            first, size = part.first, part.last - part.first + 1
+            before += size
+            share = wanted * before // messages - taken if messages else 0
+            taken += share
+            last = first + share - 1
+            if share and limits.bytes_max is not None:
+                bytes_share = max(limits.bytes_max * size // messages, 1)
+                last = min(last, self._logs.client.extent(part.topic, first, bytes_share))
             limited.append(LogRange(part.topic, part.topic_number, first, last))
         return limited
 
@@ -206,6 +210,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tell the broker, so that people see the lag. Nothing depends on it, so no failure of it matters."""
         for topic, to in offset.items():
             if self._committed.get(topic) != to:
-                with contextlib.suppress(HeliographError):
+                try:
                     self._logs.client.commit_cursor(self._options.consumer, topic, to["number"], to["next"])
-                    self._committed[topic] = to
+                except Unavailable:
+                    continue
+                except HeliographError:  # it would answer the same again, for instance to a token that may only read
+                    pass
+                self._committed[topic] = to

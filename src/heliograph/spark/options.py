@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from heliograph.errors import InvalidArgument
 from heliograph.spark.door import TIMEOUT_SECONDS, Address
+from heliograph.spark.known_options import READ, check_options
 
 MODES = ("log", "queue", "events")
 PROTOCOLS = ("heliograph", "pubsub")
@@ -78,8 +79,9 @@ class ReadOptions(NamedTuple):
         """The options as Spark hands them over.
 
         Raises:
-            InvalidArgument: one is missing or is not what the table says; the message names it.
+            InvalidArgument: one is missing, not known or not what the table says; the message names it.
         """
+        check_options(options, READ, "source")
         subscription = _full_name(options, "subscription", "subscriptions")
         mode = _one_of(options, "mode", MODES, "queue" if subscription else "log")
         topics = _topics(options)
@@ -102,7 +104,7 @@ class ReadOptions(NamedTuple):
             partitions_min=whole_number(options, "minPartitions"),
             left_out=_left_out(options),
             fail_on_data_loss=_truth(options, "failOnDataLoss", True),
-            pushdown=_truth(options, "pushdown", False),
+            pushdown=_truth(options, "pushdown", True),
             subscription=subscription,
             consumer=options.get("consumer", "") or CONSUMER_DEFAULT,
             claim_size=whole_number(options, "claimSize") or CLAIM_SIZE_DEFAULT,
@@ -115,7 +117,7 @@ def address_of(options: Mapping[str, str]) -> Address:
     """Where the broker is. Raises: InvalidArgument."""
     endpoint = options.get("endpoint") or os.environ.get("PUBSUB_EMULATOR_HOST") or ENDPOINT_DEFAULT
     timeout_seconds = whole_number(options, "timeoutSeconds") or TIMEOUT_SECONDS
-    return Address(endpoint, timeout_seconds, options.get("token", ""))
+    return Address(endpoint, timeout_seconds, options.get("token", "").strip())
 
 
 def full_topic_name(options: Mapping[str, str], name: str) -> str:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from heliograph.errors import FailedPrecondition, HeliographError, SubscriptionNotFound, Unavailable
 from heliograph.spark.columns import chosen
 from heliograph.spark.door import Address
-from heliograph.spark.log_stream import default_limit
+from heliograph.spark.log_stream import Patience, default_limit
 from heliograph.spark.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ class PubSubRest:
         self._url = f"{endpoint.rstrip('/')}/v1/{subscription}"
         self._subscription = subscription
         self._timeout_seconds = address.timeout_seconds
-        self._headers = {"Content-Type": "application/json"}
-        if address.token:
-            self._headers["Authorization"] = f"Bearer {address.token}"
+        self._address = address
+        self._headers = {"Content-Type": "application/json"} | address.headers
 
     def pull(self, max_messages: int) -> list[Received]:
         """What is there, at once. Raises: SubscriptionNotFound, FailedPrecondition, Unavailable."""
@@ -93,6 +92,9 @@ class PubSubRest:
             with urllib.request.urlopen(request, timeout=self._timeout_seconds) as response:
                 answer = json.loads(response.read() or b"{}")
         except HTTPError as error:
+            error.close()
+            if error.code in (401, 403):
+                raise self._address.refusal(error.code) from None
             if error.code == 404:
                 raise SubscriptionNotFound(self._subscription) from None
             kind = Unavailable if error.code >= 500 or error.code == 429 else FailedPrecondition
@@ -112,7 +114,9 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._rest = PubSubRest(options.address, options.subscription)
-        self._held: dict[int, list[Received]] = {}  # what was pulled and not acknowledged, by number of the pull
+        self._held: dict[int, list[Received]] = {}  # of micro-batches that are not acknowledged, by their numbers
+        self._waiting: list[Received] = []  # pulled, and in no micro-batch yet
+        self._patience = Patience(options.limits)
         self._ends_by_itself = self._is_empty = False
         self._keeping = False
 
@@ -135,19 +139,22 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keep()
         if self._is_empty:
             return {"pull": number}
-        most = self._options.limits.messages_max
-        wanted = PULL_MESSAGES_MAX if most is None or isinstance(limit, ReadAllAvailable) else most
-        pulled: list[Received] = []
-        while len(pulled) < wanted:
-            found = self._rest.pull(min(wanted - len(pulled), PULL_MESSAGES_MAX))
+        limits = self._options.limits
+        unlimited = isinstance(limit, ReadAllAvailable)
+        wanted = PULL_MESSAGES_MAX if unlimited or limits.messages_max is None else limits.messages_max
+        bytes_max = None if unlimited else limits.bytes_max
+        while (fitting := _fitting(self._waiting, wanted, bytes_max)) == len(self._waiting) < wanted:
+            found = self._rest.pull(min(wanted - fitting, PULL_MESSAGES_MAX))
             if not found:
                 break
-            pulled += found
-        if not pulled:
+            self._waiting += found
+        if not fitting:
             self._is_empty = self._ends_by_itself
             return {"pull": number}
+        if not self._ends_by_itself and not self._patience.is_over(len(self._waiting)):
+            return {"pull": number}
         end = max(number, *self._held) + 1 if self._held else number + 1
-        self._held[end] = pulled
+        self._held[end], self._waiting = self._waiting[:fitting], self._waiting[fitting:]
         return {"pull": end}
 
     def partitions(self, start: Offset, end: Offset) -> list[PulledPart]:
@@ -192,10 +199,23 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _extend(self) -> None:
         pause = threading.Event()
         while True:
-            for messages in list(self._held.values()):
+            for messages in [*self._held.values(), self._waiting]:
                 with contextlib.suppress(HeliographError):  # tried again before the deadline
                     self._rest.extend([received["ackId"] for received in messages])
             pause.wait(EXTEND_SECONDS)
+
+
+def _fitting(messages: list[Received], messages_max: int, bytes_max: int | None) -> int:
+    """How many of the first messages are within these bounds; one is, whatever its size."""
+    if bytes_max is None:
+        return min(len(messages), messages_max)
+    size_bytes = 0
+    for place, received in enumerate(messages[:messages_max]):
+        encoded = received["message"].get("data", "")
+        size_bytes += len(encoded) * 3 // 4 - encoded.count("=", -2)
+        if place and size_bytes > bytes_max:
+            return place
+    return min(len(messages), messages_max)
 
 
 def _row(received: Received) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from pyspark.sql.types import (
 
 from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark.door import Address
+from heliograph.spark.known_options import WRITE, check_options
 from heliograph.spark.log_client import LogClient
 from heliograph.spark.options import address_of, full_topic_name, whole_number
 from heliograph.spark.stage_client import Part, StageClient
@@ -90,6 +91,7 @@ class WriteOptions(NamedTuple):
     @classmethod
     def parse(cls, options: Mapping[str, str], schema: StructType) -> WriteOptions:
         """The options as Spark hands them over. Raises: InvalidArgument."""
+        check_options(options, WRITE, "sink")
         kinds = {ALIASES.get(field.name, field.name): field.dataType for field in schema.fields}
         if len(kinds) < len(schema.fields):
             raise InvalidArgument("A column is there under both of its names: data or value, ordering_key or key")
@@ -234,8 +236,7 @@ class HeliographStreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
-            raise
-        FailedPrecondition("Spark does not tell the task its query and batch, so nothing can be published once")
+            raise FailedPrecondition("Spark does not tell the task its query and batch: nothing can be published once")
         return self._writer.stage(f"query/{query}", int(batch), context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

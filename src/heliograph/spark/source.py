@@ -26,8 +26,9 @@ startingTimestamp       in its place: what was published at this instant or late
 startingSnapshot        in its place: from the first message on that this snapshot had not acknowledged
 endingOffsets           batch: `latest` (default), `earliest`, a sequence or JSON by topic: the first one not to read
 endingTimestamp         batch, in its place: what was published before this instant
-maxMessagesPerTrigger   streams: a micro-batch takes no more (`maxOffsetsPerTrigger` is the same); mode queue: 100000
-maxBytesPerTrigger      streams: nor more than about so much: 64m, 1g, or bytes
+maxMessagesPerTrigger   streams: a micro-batch takes no more (`maxOffsetsPerTrigger` is the same); mode queue: 100000;
+                        mode events: rows, but what was committed together is never divided
+maxBytesPerTrigger      streams: nor more than about so much: 64m, 1g, or bytes; of payload, or of the rows of events
 minMessagesPerTrigger   streams: a micro-batch waits until there are so many (`minOffsetsPerTrigger` is the same),
 maxTriggerDelay         but no longer than this: 30s, 15m (default)
 minPartitions           read in at least so many parallel parts; default: the cores of the driver's machine
@@ -35,8 +36,9 @@ includePayload          false: no column `data` (Spark cannot leave out columns 
 includeAttributes       false: no column `attributes`
 failOnDataLoss          true (default): fail when the broker has not got any more what is to be read, or has given it to
                         others; false: go on with what there is
-pushdown                true: batch queries read only what their filters on `sequence` leave; Spark refuses it unless
-                        `spark.sql.python.filterPushdown.enabled` is true
+pushdown                true (default): batch queries read only what filters on `sequence`, `topic`, `publish_time` and
+                        `publish_time_ns` leave, or on `position` of events, in a session that has
+                        `spark.sql.python.filterPushdown.enabled`, as `create_session` sets it; false: all
 consumer                who reads, for the broker: lag is shown under this name, and in mode queue claims are found by
                         it again, so that each query needs one of its own; default `spark`
 claimSize               mode queue: messages of one task; default 10000
@@ -68,7 +70,7 @@ from pyspark.sql.types import StructType
 from heliograph.errors import InvalidArgument
 from heliograph.spark.columns import COLUMNS, chosen, struct
 from heliograph.spark.event_reader import EventReader, EventStreamReader
-from heliograph.spark.log_reader import FilteringLogReader, LogReader
+from heliograph.spark.log_reader import LogReader
 from heliograph.spark.log_stream import LogStreamReader
 from heliograph.spark.options import ReadOptions
 from heliograph.spark.pubsub_stream import PubSubStreamReader
@@ -107,7 +109,7 @@ class HeliographDataSource(DataSource):
             )
         if options.mode == "events":
             return EventReader(options)
-        return FilteringLogReader(options) if options.pushdown else LogReader(options)
+        return LogReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The batch writer; see `sink.py`. Raises: InvalidArgument, TopicNotFound, Unavailable."""

@@ -64,6 +64,9 @@ published; `attempt` (from 1) is null where nothing was delivered; `wait_us` is 
 of what is delivered; `processing_us` the time from delivery to the event, of what was delivered before; `reason` of
 dead letters. Position, event, subscription, message and attempt together name a row."""
 
+ROW_BYTES = 150
+"""Of one row without the names in it, about."""
+
 _CAUSES = {ReturnCause.NACKED: "nacked", ReturnCause.EXPIRED: "expired", ReturnCause.RELEASED: "released"}
 _UNKNOWN = -1
 
@@ -85,6 +88,12 @@ class EventRows:
 
     def __len__(self) -> int:
         return len(self._sequences)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the rows, about, as Arrow has them."""
+        texts = ((group[0], group[2], group[5], group[6], group[7]) for group in self._groups)
+        return sum(count * (ROW_BYTES + sum(len(text or "") for text in each)) for count, *each in texts)
 
     def add(self, position: int, facts: Sequence[Fact]) -> None:
         """The rows of what happened at a position. Facts without `Details` are from times without an event log."""

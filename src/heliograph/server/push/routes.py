@@ -1,10 +1,8 @@
-"""What of push subscriptions is served over HTTP: public keys for endpoints, and how a subscription is doing."""
+"""What of push subscriptions is served over HTTP: the public keys for endpoints."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import msgspec
 
 from heliograph.broker.protocol import Broker
 from heliograph.server.http import answer_json
@@ -15,7 +13,6 @@ from heliograph.server.routing import Receive, Route, Scope, Send
 DISCOVERY = "/.well-known/openid-configuration"
 KEYS = "/oauth2/v3/certs"
 CERTIFICATES = "/oauth2/v1/certs"
-SUBSCRIPTIONS = "/api/v1/subscriptions/"
 
 
 def push_routes(pushing: Pushing) -> list[Route]:
@@ -45,22 +42,8 @@ def push_routes(pushing: Pushing) -> list[Route]:
         """The same as X.509 certificates by key id."""
         await answer_json(send, await (await pushing.tokens()).certificates())
 
-    async def subscription(scope: Scope, _receive: Receive, send: Send, broker: Broker) -> None:
-        """What a subscription counts, and under "push" how its endpoint is doing, with the last error."""
-        name = scope["path"].removeprefix(SUBSCRIPTIONS)
-        info = broker.get_subscription(name)
-        body = {
-            "name": info.name,
-            "topic": info.topic,
-            "detached": info.detached,
-            "statistics": msgspec.to_builtins(broker.statistics(name), str_keys=True),
-            "push": pushing.state(name),
-        }
-        await answer_json(send, body)
-
     return [
         Route("GET", DISCOVERY, discovery),
         Route("GET", KEYS, keys),
         Route("GET", CERTIFICATES, certificates),
-        Route("GET", SUBSCRIPTIONS, subscription),
     ]
