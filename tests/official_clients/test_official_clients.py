@@ -12,8 +12,6 @@ from tests.official_clients import clients
 from tests.official_clients.clients import CLIENTS, HERE, Result, Unavailable, failure_of, prepare, version_of
 from tests.official_clients.page import PAGE, SHARED, render, save
 
-pytestmark = pytest.mark.xdist_group("official clients")  # they are fetched and run once
-
 ResultOf = Callable[[str], Result]
 
 SOURCES = {"node": "node/checks.js", "go": "go/checks.go", "java": "java/Checks.java"}

@@ -11,13 +11,6 @@ from pyspark.sql import SparkSession
 from heliograph.spark.session import create_session
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares the session runs in one process, also where there are several."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where Spark writes down what it does, for its history server."""
