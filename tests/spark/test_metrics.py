@@ -108,3 +108,29 @@ def check_roll_up(spark: SparkSession, where: Place) -> None:
     waits = np.sort(events[chosen]["wait_us"].to_numpy() / 1e3)
     for share in (50, 95, 99):
         assert row[f"wait_ms_p{share}"] == np.quantile(waits, share / 100, method="inverted_cdf")
+
+
+def test_a_seek_settles_what_it_passes_over_and_opens_what_it_brings_back(
+    spark: SparkSession, place: tuple[LocalBroker, Place], clock: SimulatedClock
+) -> None:
+    broker, where = place
+    for subscription in (FIRST, SECOND):
+        broker.create_subscription(subscription, TOPIC, SubscriptionSettings()).result()
+    clock.advance(1)
+    publish(broker, 10)
+    take(broker, clock, FIRST, 6)
+    measure(spark, where)
+    clock.advance(60)
+    then_ns = broker.now_ns()
+    publish(broker, 5)
+    clock.advance(1)
+    broker.seek_to_time(FIRST, 0).result()  # back: all 15 are open
+    broker.seek_to_time(SECOND, then_ns).result()  # forward: 10 of the 15 are passed over
+    clock.advance(1)
+    publish(broker, 1)
+    measure(spark, where)
+    figures = pd.read_parquet(where.table("metrics-by-window")).set_index(["subscription", "window_start"]).sort_index()
+    assert figures.loc[FIRST]["backlog"].tolist() == [4, 16]
+    assert figures.loc[SECOND]["backlog"].tolist() == [10, 6]
+    for subscription in (FIRST, SECOND):
+        assert broker.statistics(subscription).ready == figures.loc[subscription]["backlog"].iloc[-1]

@@ -102,7 +102,7 @@ def _quarantined(spark: SparkSession, place: Place) -> Iterable[DataFrame]:
     table = Table(place.table("quarantine"))
     for topic in table.series():
         paths = [str(path) for path in table.files(topic)]
-        if paths and (not place.topics or topic in place.topics):
+        if paths and place.looks_at(topic):
             rows = spark.read.option("basePath", str(table.directory)).parquet(*paths)
             yield rows.where("reason <> 'duplicate'").selectExpr(
                 "'quarantine' AS source",
@@ -140,7 +140,7 @@ def _forwarded(spark: SparkSession, place: Place) -> Iterable[DataFrame]:
     table = Table(place.table("archive"))
     for topic in table.series():
         paths = [str(path) for path in table.files(topic)]
-        if paths and (not place.topics or topic in place.topics):
+        if paths and place.looks_at(topic):
             rows = spark.read.option("basePath", str(table.directory)).parquet(*paths)
             yield rows.where(f"attributes['{FORWARDED}'] IS NOT NULL").selectExpr(
                 "'forwarded' AS source",
