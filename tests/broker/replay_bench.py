@@ -43,7 +43,7 @@ class Bench:
         self.clock = SimulatedClock()
         self.memory = MemoryStore(keep_facts=True)
         self._open()
-        self.broker.create_topic("t", topic).result(10)
+        self.broker.create_topic("t", topic).result(30)
         self.subscribe("s", **settings)
 
     def _open(self) -> None:
@@ -57,19 +57,19 @@ class Bench:
         return self.clock.now_ns()
 
     def subscribe(self, name: str, topic: str = "t", **settings: object) -> None:
-        self.broker.create_subscription(name, topic, SubscriptionSettings(**settings)).result(10)  # type: ignore[arg-type]  # tests pass what they like
+        self.broker.create_subscription(name, topic, SubscriptionSettings(**settings)).result(30)  # type: ignore[arg-type]  # tests pass what they like
 
     def publish(self, *payloads: str, key: str = "", topic: str = "t") -> int:
         """Returns when: a second later than all before."""
         self.clock.advance(1)
-        self.broker.publish(topic, [Draft(one.encode(), {"kind": one[0]}, key) for one in payloads]).result(10)
+        self.broker.publish(topic, [Draft(one.encode(), {"kind": one[0]}, key) for one in payloads]).result(30)
         return self.now_ns
 
     def pull(self, subscription: str = "s", count: int = 10_000) -> list[Delivery]:
-        return self.broker.pull(subscription, count).result(10)
+        return self.broker.pull(subscription, count).result(30)
 
     def ack(self, deliveries: list[Delivery], subscription: str = "s") -> list[str]:
-        return self.broker.acknowledge(subscription, [one.ack_id for one in deliveries]).result(10)
+        return self.broker.acknowledge(subscription, [one.ack_id for one in deliveries]).result(30)
 
     def drain(self, subscription: str = "s") -> list[str]:
         """Everything that there is, acknowledged."""
@@ -82,14 +82,14 @@ class Bench:
     def sweep(self) -> None:
         """A look at retention, and what follows from it, is over."""
         self.clock.advance(61)
-        assert self.broker._store.append(()).wait(10)
+        assert self.broker._store.append(()).wait(30)
 
     def restart(self, *, checkpoint: bool) -> None:
         """Another broker on the same store is where this one was."""
         engine, now_ns = self.broker._engine, self.now_ns
         check_engine(engine)
         if checkpoint:
-            assert self.broker._housekeeping.settle().wait(10)
+            assert self.broker._housekeeping.settle().wait(30)
         before = comparable(full_state(engine, now_ns))
         self.broker.close()
         self._open()

@@ -26,15 +26,15 @@ class Bench:
         self.clock = SimulatedClock()
         self.store = MemoryStore(keep_facts=True)
         self.broker = LocalBroker(self.store, self.clock)
-        self.broker.create_topic("t").result(10)
-        self.broker.create_subscription("s", "t", SubscriptionSettings(**settings)).result(10)
+        self.broker.create_topic("t").result(30)
+        self.broker.create_subscription("s", "t", SubscriptionSettings(**settings)).result(30)
 
     def publish(self, count: int, **draft: Any) -> None:
-        self.broker.publish("t", [Draft(b"%d" % number, **draft) for number in range(count)]).result(10)
+        self.broker.publish("t", [Draft(b"%d" % number, **draft) for number in range(count)]).result(30)
 
     def claim(self, count: int = 100, size: int = 100, consumer: str = "job", ttl_ns: int = HOUR_NS) -> list[int]:
         reply = self.broker.claim("s", consumer, count, messages_per_claim=size, ttl_ns=ttl_ns)
-        return [claim.number for claim in reply.result(10)]
+        return [claim.number for claim in reply.result(30)]
 
     def read(self, number: int, consumer: str = "job") -> list[tuple[int, int]]:
         batches = self.broker.read_claim("s", consumer, number)
@@ -66,13 +66,13 @@ def test_ready_messages_are_claimed_in_claims_of_the_size_asked_for(bench: Bench
 
 def test_claims_end_where_their_bytes_do_but_the_first_message_may_be_larger(bench: Bench) -> None:
     for size in (400, 10, 10, 10, 10):
-        bench.broker.publish("t", [Draft(b"x" * size)]).result(10)
+        bench.broker.publish("t", [Draft(b"x" * size)]).result(30)
     taken = [
         [
             (claim.messages, claim.bytes)
             for claim in bench.broker.claim(
                 "s", "job", 10, messages_per_claim=2, ttl_ns=HOUR_NS, max_bytes=most
-            ).result(10)
+            ).result(30)
         ]
         for most in (100, 35)
     ]
@@ -92,7 +92,7 @@ def test_a_claim_is_read_as_often_as_it_is_asked_for(bench: Bench) -> None:
 def test_claims_are_acknowledged_up_to_a_number_and_that_is_idempotent(bench: Bench) -> None:
     bench.publish(30)
     bench.claim(30, 10)
-    assert [bench.broker.acknowledge_claims("s", "job", up_to).result(10) for up_to in (2, 2, 1)] == [20, 0, 0]
+    assert [bench.broker.acknowledge_claims("s", "job", up_to).result(30) for up_to in (2, 2, 1)] == [20, 0, 0]
     assert bench.claims() == [(3, 10)]
     assert bench.broker.statistics("s").totals.acknowledged == 20
     with pytest.raises(ClaimNotFound):
@@ -103,9 +103,9 @@ def test_consumers_do_not_see_each_others_claims_nor_do_pulls(bench: Bench) -> N
     bench.publish(30)
     bench.claim(10)
     bench.claim(10, consumer="other")
-    bench.broker.pull("s", 10, consumer="job").result(10)
+    bench.broker.pull("s", 10, consumer="job").result(30)
     assert (bench.claims(), bench.claims("other")) == ([(1, 10)], [(2, 10)])
-    assert bench.broker.acknowledge_claims("s", "job", 99).result(10) == 10
+    assert bench.broker.acknowledge_claims("s", "job", 99).result(30) == 10
     assert bench.claims("other") == [(2, 10)]
     with pytest.raises(ClaimNotFound):
         bench.read(2)
@@ -115,7 +115,7 @@ def test_consumers_do_not_see_each_others_claims_nor_do_pulls(bench: Bench) -> N
 def test_claims_survive_a_restart(bench: Bench, checkpoint: bool) -> None:
     bench.publish(20)
     bench.claim(20, 10)
-    bench.broker.acknowledge_claims("s", "job", 1).result(10)
+    bench.broker.acknowledge_claims("s", "job", 1).result(30)
     bench.restart(checkpoint=checkpoint)
     assert bench.claims() == [(2, 10)]
     assert bench.read(2) == [(sequence, 1) for sequence in range(11, 21)]
@@ -139,7 +139,7 @@ def test_an_extension_holds_all_claims_of_the_consumer(bench: Bench) -> None:
     bench.claim(20, 10, ttl_ns=60 * SECOND_NS)
     for _ in range(3):
         bench.clock.advance(50)
-        assert bench.broker.extend_claims("s", "job", 60 * SECOND_NS).result(10) == 20
+        assert bench.broker.extend_claims("s", "job", 60 * SECOND_NS).result(30) == 20
     assert bench.claims() == [(1, 10), (2, 10)]
     assert bench.read(1)[0] == (1, 1)
 
@@ -147,7 +147,7 @@ def test_an_extension_holds_all_claims_of_the_consumer(bench: Bench) -> None:
 def test_released_claims_go_back_to_their_places_without_a_failure(bench: Bench) -> None:
     bench.publish(20)
     bench.claim(20, 10)
-    assert bench.broker.release_claims("s", "job").result(10) == 20
+    assert bench.broker.release_claims("s", "job").result(30) == 20
     assert (bench.claims(), bench.claim(20, 20)) == ([], [3])
     assert bench.read(3) == [(sequence, 1) for sequence in range(1, 21)]
 
@@ -164,7 +164,7 @@ def test_a_claim_holds_the_order_of_keys() -> None:
     bench = Bench(enable_message_ordering=True)
     bench.publish(3, ordering_key="a")
     assert (bench.claim(), bench.claim()) == ([1], [])
-    bench.broker.acknowledge_claims("s", "job", 1).result(10)
+    bench.broker.acknowledge_claims("s", "job", 1).result(30)
     (number,) = bench.claim()
     assert bench.read(number) == [(2, 1)]
 
@@ -177,7 +177,7 @@ def test_a_claim_that_cannot_be_kept_is_refused(bench: Bench, consumer: str, ttl
 
 
 def test_a_detached_subscription_gives_no_claims(bench: Bench) -> None:
-    bench.broker.detach_subscription("s").result(10)
+    bench.broker.detach_subscription("s").result(30)
     with pytest.raises(SubscriptionDetached):
         bench.claim()
 
@@ -185,10 +185,10 @@ def test_a_detached_subscription_gives_no_claims(bench: Bench) -> None:
 def test_a_claim_is_read_whole_when_its_messages_have_left_memory(tmp_path: Path) -> None:
     broker = LocalBroker(SqliteStore(tmp_path, durability="none"), memory_budget_bytes=0)
     broker.create_topic("t")
-    broker.create_subscription("s", "t").result(10)
+    broker.create_subscription("s", "t").result(30)
     for _ in range(4):
-        broker.publish("t", [Draft(b"x")] * 1_000).result(10)
-    broker.claim("s", "job", 3_000, messages_per_claim=3_000, ttl_ns=HOUR_NS).result(10)
+        broker.publish("t", [Draft(b"x")] * 1_000).result(30)
+    broker.claim("s", "job", 3_000, messages_per_claim=3_000, ttl_ns=HOUR_NS).result(30)
     found = [message.sequence for batch in broker.read_claim("s", "job", 1) for message, _ in batch]
     assert found == list(range(1, 3_001))
     broker.close()

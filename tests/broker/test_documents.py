@@ -32,7 +32,7 @@ class Bench:
 
     def restart(self, *, checkpoint: bool = False) -> None:
         if checkpoint:
-            assert self.broker._housekeeping.settle().wait(10)
+            assert self.broker._housekeeping.settle().wait(30)
         self.broker.close()
         self.broker = LocalBroker(self._store())
 
@@ -40,12 +40,12 @@ class Bench:
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_documents_survive_a_restart_the_latest_of_each_name(kind: str, tmp_path: Path, checkpoint: bool) -> None:
     bench = Bench(kind, tmp_path)
-    bench.broker.put_document("iam", "topics/b", b"first").result(10)
-    bench.broker.put_document("iam", "topics/b", b"second").result(10)
-    bench.broker.put_document("iam", "topics/a", b"\x00\xff").result(10)
-    bench.broker.put_document("schemas", "topics/a", b"other").result(10)
-    bench.broker.put_document("iam", "topics/c", b"gone").result(10)
-    bench.broker.delete_document("iam", "topics/c").result(10)
+    bench.broker.put_document("iam", "topics/b", b"first").result(30)
+    bench.broker.put_document("iam", "topics/b", b"second").result(30)
+    bench.broker.put_document("iam", "topics/a", b"\x00\xff").result(30)
+    bench.broker.put_document("schemas", "topics/a", b"other").result(30)
+    bench.broker.put_document("iam", "topics/c", b"gone").result(30)
+    bench.broker.delete_document("iam", "topics/c").result(30)
     bench.restart(checkpoint=checkpoint)
     assert bench.broker.list_documents("iam") == [("topics/a", b"\x00\xff"), ("topics/b", b"second")]
     assert bench.broker.get_document("schemas", "topics/a") == b"other"
@@ -55,7 +55,7 @@ def test_documents_survive_a_restart_the_latest_of_each_name(kind: str, tmp_path
 
 def test_deleting_what_is_not_there_changes_nothing(kind: str, tmp_path: Path) -> None:
     bench = Bench(kind, tmp_path)
-    bench.broker.delete_document("iam", "x").result(10)
+    bench.broker.delete_document("iam", "x").result(30)
     assert bench.broker.list_documents("iam") == []
     bench.broker.close()
 

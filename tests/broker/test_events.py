@@ -32,23 +32,23 @@ class Bench:
         self.clock = SimulatedClock()
         self.store = store
         self.broker = LocalBroker(store, self.clock, event_retention_ns=24 * HOUR_NS)
-        self.topic = self.broker.create_topic("t", TopicSettings()).result(10)
+        self.topic = self.broker.create_topic("t", TopicSettings()).result(30)
 
     def subscribe(self, name: str = "s", **settings: Any) -> None:
-        self.broker.create_subscription(name, "t", SubscriptionSettings(**settings)).result(10)
+        self.broker.create_subscription(name, "t", SubscriptionSettings(**settings)).result(30)
 
     def publish(self, *payloads: bytes, extras: Extras | None = None) -> None:
-        self.broker.publish("t", [Draft(payload, extras=extras) for payload in payloads]).result(10)
+        self.broker.publish("t", [Draft(payload, extras=extras) for payload in payloads]).result(30)
 
     def pull(self, count: int = 10, name: str = "s", consumer: str = "") -> list[str]:
-        return [delivery.ack_id for delivery in self.broker.pull(name, count, consumer=consumer).result(10)]
+        return [delivery.ack_id for delivery in self.broker.pull(name, count, consumer=consumer).result(30)]
 
     def advance(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds / 1_000)
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         commit = self.store.append([])
-        assert commit.wait(10)
+        assert commit.wait(30)
         rows = EventRows({info.number: info.name for info in self.broker.list_topics()})
         for position, facts in self.broker.read_events(*self.broker.event_bounds()):
             rows.add(position, facts)
@@ -72,7 +72,7 @@ def test_a_message_that_is_delivered_and_acknowledged_is_three_rows_with_their_t
     bench.advance(250)
     ack_ids = bench.pull(consumer="worker")
     bench.advance(40)
-    bench.broker.acknowledge("s", ack_ids[:1]).result(10)
+    bench.broker.acknowledge("s", ack_ids[:1]).result(30)
     began_ns = bench.clock.now_ns() - 290 * MILLISECOND_NS
     first, second = f"{bench.topic.number}000000000001", f"{bench.topic.number}000000000002"
     assert bench.rows("event", "message_id", "attempt", "consumer", "wait_us", "processing_us", "event_time_ns") == [
@@ -88,12 +88,12 @@ def test_a_message_that_is_delivered_and_acknowledged_is_three_rows_with_their_t
 def test_a_nack_an_expiry_and_a_release_are_told_apart_with_their_attempts(bench: Bench) -> None:
     bench.subscribe()
     bench.publish(b"a")
-    bench.broker.nack("s", bench.pull()).result(10)
+    bench.broker.nack("s", bench.pull()).result(30)
     bench.pull()
     bench.advance(11_000)
     bench.broker.statistics("s")
-    bench.broker.release("s", bench.pull()).result(10)
-    bench.broker.acknowledge("s", bench.pull()).result(10)
+    bench.broker.release("s", bench.pull()).result(30)
+    bench.broker.acknowledge("s", bench.pull()).result(30)
     assert bench.rows("event", "attempt")[1:] == [
         ("delivered", 1),
         ("nacked", 1),
@@ -109,7 +109,7 @@ def test_a_nack_an_expiry_and_a_release_are_told_apart_with_their_attempts(bench
 def test_a_dead_letter_tells_its_reason_and_what_led_to_it(bench: Bench) -> None:
     bench.subscribe(dead_letter_policy=DeadLetterPolicy(None, 1))
     bench.publish(b"a")
-    bench.broker.nack("s", bench.pull()).result(10)
+    bench.broker.nack("s", bench.pull()).result(30)
     assert bench.rows("event", "attempt", "reason")[2:] == [
         ("nacked", 1, None),
         ("dead_lettered", 1, "MaxRetriesExceeded"),
@@ -129,7 +129,7 @@ def test_what_expires_while_it_waits_was_never_delivered(bench: Bench) -> None:
 def test_what_is_dropped_or_purged_is_told(bench: Bench) -> None:
     bench.subscribe(capacity=Capacity(messages=1, bytes=1_000))
     bench.publish(b"a", b"b")
-    bench.broker.purge("s").result(10)
+    bench.broker.purge("s").result(30)
     assert bench.rows("event", "sequence")[2:] == [("dropped", 2), ("purged", 1)]
 
 
@@ -138,8 +138,8 @@ def test_every_row_has_its_own_name(bench: Bench) -> None:
     bench.subscribe("other")
     bench.publish(b"a", b"b", b"c")
     for name in ("s", "other"):
-        bench.broker.nack(name, bench.pull(name=name)).result(10)
-        bench.broker.acknowledge(name, bench.pull(name=name)).result(10)
+        bench.broker.nack(name, bench.pull(name=name)).result(30)
+        bench.broker.acknowledge(name, bench.pull(name=name)).result(30)
     names = bench.rows("position", "event", "subscription", "message_id", "attempt")
     assert len(set(names)) == len(names) == 3 + 2 * 3 * 4
 
@@ -169,7 +169,7 @@ def test_a_broker_without_an_event_log_tells_the_store_nothing_more(tmp_path: Pa
     store = SqliteStore(tmp_path, durability="none")
     broker = LocalBroker(store)
     broker.create_topic("t")
-    broker.publish("t", [Draft(b"a")]).result(10)
+    broker.publish("t", [Draft(b"a")]).result(30)
     assert [getattr(fact, "details", None) for _, facts in store.read_events(1, 9) for fact in facts] == [None, None]
     broker.close()
 
@@ -182,7 +182,7 @@ def sqlite_bench(directory: Path, events_bytes_max: int = 10**6) -> Bench:
 
 
 def checkpoint(bench: Bench) -> None:
-    assert bench.store.checkpoint(bench.broker._engine.checkpoint()).wait(10)
+    assert bench.store.checkpoint(bench.broker._engine.checkpoint()).wait(30)
 
 
 def test_a_checkpoint_takes_no_event_away_and_adds_none(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_file_whose_event_log_is_turned_off_loses_it(tmp_path: Path) -> None:
     bench.broker.close()
     store = SqliteStore(tmp_path)
     facts = list(store.recover())
-    assert store.checkpoint(facts).wait(10)
+    assert store.checkpoint(facts).wait(30)
     assert list(store.read_events(1, 99)) == []
     store.close()
 

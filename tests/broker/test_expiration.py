@@ -63,9 +63,9 @@ def test_whatever_uses_it_keeps_it(bench: Expiring, use: str) -> None:
     settings = SubscriptionSettings(expires_after_ns=2 * DAY_NS, labels={"a": "b"})
     uses = {
         "pull": lambda: bench.pull(),
-        "acknowledge": lambda: bench.broker.acknowledge("s", [delivery.ack_id]).result(10),
-        "update": lambda: bench.broker.update_subscription("s", settings).result(10),
-        "seek": lambda: bench.broker.seek_to_time("s", 0).result(10),
+        "acknowledge": lambda: bench.broker.acknowledge("s", [delivery.ack_id]).result(30),
+        "update": lambda: bench.broker.update_subscription("s", settings).result(30),
+        "seek": lambda: bench.broker.seek_to_time("s", 0).result(30),
         "watch": lambda: None,
     }
     uses[use]()

@@ -56,8 +56,8 @@ class Bench:
         self.memory_budget_bytes = memory_budget_bytes
         self.clock = SimulatedClock()
         self.restart()
-        self.broker.create_topic("t").result(10)
-        self.broker.create_subscription("s", "t").result(10)
+        self.broker.create_topic("t").result(30)
+        self.broker.create_subscription("s", "t").result(30)
 
     def restart(self) -> None:
         if hasattr(self, "broker"):
@@ -67,21 +67,21 @@ class Bench:
 
     def publish(self, count: int) -> None:
         for _ in range(count):
-            self.broker.publish("t", [Draft(b"x" * 100)]).result(10)
+            self.broker.publish("t", [Draft(b"x" * 100)]).result(30)
 
     def pull(self, count: int) -> list[str]:
-        return [delivery.ack_id for delivery in self.broker.pull("s", count).result(10)]
+        return [delivery.ack_id for delivery in self.broker.pull("s", count).result(30)]
 
     def checkpoint(self) -> None:
         self.store.checkpoint_due = True
-        self.broker.publish("t", []).result(10)
+        self.broker.publish("t", []).result(30)
         self.store.checkpoint_due = False
 
     def trim(self) -> None:
         """Time for retention to be looked at, and its trims are written."""
         self.clock.advance(SWEEP_NS / SECOND_NS + 1)
-        self.broker.publish("t", []).result(10)
-        self.broker._store.append([]).wait(10)
+        self.broker.publish("t", []).result(30)
+        self.broker._store.append([]).wait(30)
 
 
 class Obedient(SqliteStore):
@@ -106,7 +106,7 @@ def test_messages_that_a_checkpoint_holds_are_there_until_the_next_one_also_when
     bench.publish(10)
     ack_ids = bench.pull(5)
     bench.checkpoint()
-    bench.broker.acknowledge("s", ack_ids).result(10)
+    bench.broker.acknowledge("s", ack_ids).result(30)
     bench.trim()
     bench.restart()
     assert bench.broker.statistics("s").ready == 5
@@ -117,7 +117,7 @@ def test_what_is_settled_is_trimmed_behind_a_checkpoint_of_its_own(bench: Bench)
     bench.publish(10)
     ack_ids = bench.pull(5)
     bench.checkpoint()
-    bench.broker.acknowledge("s", ack_ids).result(10)
+    bench.broker.acknowledge("s", ack_ids).result(30)
     bench.trim()
     assert bench.broker.log_bounds("t") == (6, 10)
     bench.restart()
@@ -128,17 +128,17 @@ def test_what_the_checkpoint_of_an_earlier_broker_holds_is_not_trimmed_either(be
     bench.publish(10)
     bench.checkpoint()
     bench.restart()
-    bench.broker.acknowledge("s", bench.pull(5)).result(10)
+    bench.broker.acknowledge("s", bench.pull(5)).result(30)
     bench.trim()
     bench.restart()
     assert bench.broker.statistics("s").ready == 5
 
 
 def test_facts_about_trimmed_messages_are_replayed_though_no_memory_is_left_for_their_pages(bench: Bench) -> None:
-    bench.broker.publish("t", [Draft(b"x")] * 2_000).result(10)
-    bench.broker.acknowledge("s", bench.pull(1_500)).result(10)
+    bench.broker.publish("t", [Draft(b"x")] * 2_000).result(30)
+    bench.broker.acknowledge("s", bench.pull(1_500)).result(30)
     bench.publish(3)
-    bench.broker.acknowledge("s", bench.pull(502)).result(10)
+    bench.broker.acknowledge("s", bench.pull(502)).result(30)
     bench.trim()
     assert bench.broker.log_bounds("t") == (2003, 2003)
     bench.restart()
@@ -149,10 +149,10 @@ def test_facts_about_trimmed_messages_are_replayed_though_no_memory_is_left_for_
 def straggling(bench: Bench) -> Bench:
     """Of 3,000 messages 5 is leased, all others to 2,048 are done and gone, and the rest waits."""
     for _ in range(30):
-        bench.broker.publish("t", [Draft(b"x" * 100)] * 100).result(10)
+        bench.broker.publish("t", [Draft(b"x" * 100)] * 100).result(30)
     ack_ids = bench.pull(2_048)
-    bench.broker.modify_ack_deadline("s", [ack_ids.pop(4)], 600 * SECOND_NS).result(10)
-    bench.broker.acknowledge("s", ack_ids).result(10)
+    bench.broker.modify_ack_deadline("s", [ack_ids.pop(4)], 600 * SECOND_NS).result(30)
+    bench.broker.acknowledge("s", ack_ids).result(30)
     bench.trim()
     assert bench.broker.log_bounds("t") == (2_049, 3_000)
     return bench
@@ -169,7 +169,7 @@ def test_a_straggler_stays_when_all_around_it_is_trimmed_and_is_acknowledged_aft
     assert held(straggling) == (1, 952)
     straggling.clock.advance(600)
     ack_ids = straggling.pull(3)
-    assert straggling.broker.acknowledge("s", ack_ids).result(10) == []
+    assert straggling.broker.acknowledge("s", ack_ids).result(30) == []
     straggling.trim()
     assert straggling.broker.log_bounds("t") == (2_051, 3_000)
     straggling.restart()
@@ -203,10 +203,10 @@ def test_messages_of_a_deleted_topic_go_though_a_checkpoint_held_them(bench: Ben
     bench.publish(5)
     ack_ids = bench.pull(3)
     bench.checkpoint()
-    bench.broker.acknowledge("s", ack_ids).result(10)
-    bench.broker.delete_subscription("s").result(10)
-    bench.broker.delete_topic("t").result(10)
-    bench.broker.create_topic("t").result(10)
+    bench.broker.acknowledge("s", ack_ids).result(30)
+    bench.broker.delete_subscription("s").result(30)
+    bench.broker.delete_topic("t").result(30)
+    bench.broker.create_topic("t").result(30)
     bench.trim()
     bench.restart()
     assert bench.broker.list_subscriptions() == []
@@ -215,8 +215,8 @@ def test_messages_of_a_deleted_topic_go_though_a_checkpoint_held_them(bench: Ben
 
 def test_a_broker_starts_again_when_its_only_topic_was_deleted(bench: Bench) -> None:
     bench.publish(5)
-    bench.broker.delete_subscription("s").result(10)
-    bench.broker.delete_topic("t").result(10)
+    bench.broker.delete_subscription("s").result(30)
+    bench.broker.delete_topic("t").result(30)
     bench.restart()
     bench.restart()
     assert bench.broker.list_topics() == []
@@ -226,9 +226,9 @@ def test_a_broker_starts_again_when_its_only_topic_was_deleted(bench: Bench) -> 
 def test_a_broker_starts_again_when_a_topic_lived_for_a_moment_beside_others_that_rested(bench: Bench) -> None:
     bench.publish(1)
     bench.trim()
-    bench.broker.create_topic("brief").result(10)
-    bench.broker.publish("brief", [Draft(b"x")]).result(10)
-    bench.broker.delete_topic("brief").result(10)
+    bench.broker.create_topic("brief").result(30)
+    bench.broker.publish("brief", [Draft(b"x")]).result(30)
+    bench.broker.delete_topic("brief").result(30)
     bench.trim()
     bench.restart()
     assert [topic.name for topic in bench.broker.list_topics()] == ["t"]
@@ -236,9 +236,9 @@ def test_a_broker_starts_again_when_a_topic_lived_for_a_moment_beside_others_tha
 
 def test_a_recovery_reads_no_message_a_second_time_to_know_its_priority(bench: Bench) -> None:
     """It would have all of them in memory at once."""
-    bench.broker.create_subscription("queue", "t", SubscriptionSettings(prioritised=True)).result(10)
+    bench.broker.create_subscription("queue", "t", SubscriptionSettings(prioritised=True)).result(30)
     for _ in range(5):
-        bench.broker.publish("t", [Draft(b"x")] * 600).result(10)
+        bench.broker.publish("t", [Draft(b"x")] * 600).result(30)
     bench.restart()
     assert bench.store.reads <= 1  # the end of the last page, if it was full
     assert bench.broker.statistics("queue").ready == 3_000

@@ -25,19 +25,19 @@ def test_a_queue_that_is_refused_leaves_its_name_free() -> None:
     with pytest.raises(InvalidArgument):
         broker.create_queue("w", SubscriptionSettings(prioritised=True, ack_deadline_ns=700 * SECOND_NS))
     assert broker.list_topics() == []
-    broker.create_queue("w", QUEUE).result(1)
+    broker.create_queue("w", QUEUE).result(30)
 
 
 def test_after_a_commit_failed_and_the_store_is_well_again_an_idle_broker_answers_with_success() -> None:
     store = FaultyStore(MemoryStore())
     broker = LocalBroker(store, SimulatedClock())
-    broker.create_queue("w", QUEUE).result(1)
+    broker.create_queue("w", QUEUE).result(30)
     store.fail_next()
     with pytest.raises(Unavailable):
-        broker.publish("queues/w", [Draft(b"x")]).result(1)
+        broker.publish("queues/w", [Draft(b"x")]).result(30)
     store.retry()
-    broker.create_queue("w", QUEUE).result(1)
-    assert broker.publish("queues/w", []).result(1) == []
+    broker.create_queue("w", QUEUE).result(30)
+    assert broker.publish("queues/w", []).result(30) == []
 
 
 def test_a_directory_is_free_again_when_the_broker_that_opened_it_could_not_recover(
@@ -56,11 +56,11 @@ def test_dead_letters_wait_for_a_topic_that_does_not_exist_and_the_log_says_so_o
     broker = LocalBroker(clock=SimulatedClock())
     broker.create_topic("t")
     broker.create_subscription("s", "t", SubscriptionSettings(dead_letter_policy=DeadLetterPolicy("typo", 1)))
-    broker.publish("t", [Draft(b"a"), Draft(b"b")]).result(1)
+    broker.publish("t", [Draft(b"a"), Draft(b"b")]).result(30)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            (delivery,) = broker.pull("s", 1).result(1)
-            broker.modify_ack_deadline("s", [delivery.ack_id], 0).result(1)
+            (delivery,) = broker.pull("s", 1).result(30)
+            broker.modify_ack_deadline("s", [delivery.ack_id], 0).result(30)
     assert [record.message for record in caplog.records] == ["dead letters of s are kept until their topic typo exists"]
     broker.create_topic("typo")
     assert sum(len(batch) for batch in broker.read_log("typo", 1, 9)) == 2

@@ -40,7 +40,7 @@ def load(broker: LocalBroker, topic: str, subscription: str, count: int, size_by
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what the writer thread does by itself."""
     pause = threading.Event()
-    for _ in range(1_000):
+    for _ in range(3_000):
         if condition():
             return
         pause.wait(0.01)

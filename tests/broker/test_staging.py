@@ -26,10 +26,10 @@ class Bench:
         self.store = FaultyStore(MemoryStore(keep_facts=True, events_max=10**6))
         self.broker = LocalBroker(self.store, self.clock, event_retention_ns=DAY_NS)
         for name in ("t", "u"):
-            self.broker.create_topic(name, TopicSettings(message_retention_ns=DAY_NS)).result(10)
+            self.broker.create_topic(name, TopicSettings(message_retention_ns=DAY_NS)).result(30)
 
     def stage(self, *payloads: str, stage: str = "q/0", topic: str = "t") -> StagedPart:
-        first, last = self.broker.stage(stage, [Draft(payload.encode()) for payload in payloads]).result(10)
+        first, last = self.broker.stage(stage, [Draft(payload.encode()) for payload in payloads]).result(30)
         return StagedPart(topic, first, last)
 
     def publish(self, *parts: StagedPart, batch: int = 0, at_once: int = 10**6, writer: str = "q") -> tuple[int, int]:
@@ -124,7 +124,7 @@ def test_many_messages_are_published_in_several_commits(bench: Bench) -> None:
 
 def test_a_message_keeps_what_it_was_staged_with(bench: Bench) -> None:
     draft = Draft(b"x", {"k": "v"}, "key", Extras(priority=9))
-    bench.broker.stage("q/0", [draft]).result(10)
+    bench.broker.stage("q/0", [draft]).result(30)
     bench.clock.advance(5)
     bench.publish(StagedPart("t", 1, 1))
     ((message,),) = bench.broker.read_log("t", 1, 1)
@@ -151,8 +151,8 @@ def test_a_message_that_no_topic_may_have_is_refused_when_it_is_staged(bench: Be
 
 def test_a_stage_that_is_gone_is_an_error(bench: Bench) -> None:
     part = bench.stage("a")
-    bench.broker.drop_stage("q/0").result(10)
-    bench.broker.drop_stage("q/0").result(10)
+    bench.broker.drop_stage("q/0").result(30)
+    bench.broker.drop_stage("q/0").result(30)
     with pytest.raises(FailedPrecondition):
         bench.publish(part)
 

@@ -20,11 +20,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def update(bench: Bench, **settings: object) -> SubscriptionInfo:
-    return bench.broker.update_subscription("s", SubscriptionSettings(**settings)).result(10)  # type: ignore[arg-type]  # tests pass what they like
+    return bench.broker.update_subscription("s", SubscriptionSettings(**settings)).result(30)  # type: ignore[arg-type]  # tests pass what they like
 
 
 def nack(bench: Bench) -> None:
-    bench.broker.nack("s", [one.ack_id for one in bench.pull()]).result(10)
+    bench.broker.nack("s", [one.ack_id for one in bench.pull()]).result(30)
 
 
 # ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -34,7 +34,7 @@ def nack(bench: Bench) -> None:
 def test_new_settings_are_told_and_survive_a_restart(kind: str, tmp_path: Path, checkpoint: bool) -> None:
     bench = Bench(kind, tmp_path)
     info = update(bench, ack_deadline_ns=99 * SECOND_NS, labels={"a": "b"}, resource=b"r")
-    topic = bench.broker.update_topic("t", TopicSettings(HOUR_NS, {"c": "d"}, b"t")).result(10)
+    topic = bench.broker.update_topic("t", TopicSettings(HOUR_NS, {"c": "d"}, b"t")).result(30)
     bench.restart(checkpoint=checkpoint)
     assert bench.broker.get_subscription("s") == info
     assert bench.broker.get_topic("t") == topic
@@ -105,11 +105,11 @@ def test_a_new_retention_is_for_the_next_look(kind: str, tmp_path: Path) -> None
 
 def test_a_topic_keeps_what_comes_after_it_was_given_a_retention(kind: str, tmp_path: Path) -> None:
     bench = Bench(kind, tmp_path, TopicSettings())
-    bench.broker.update_topic("t", TopicSettings(HOUR_NS)).result(10)
+    bench.broker.update_topic("t", TopicSettings(HOUR_NS)).result(30)
     bench.publish("a")
     bench.drain()
     bench.sweep()
-    bench.broker.seek_to_time("s", 0).result(10)
+    bench.broker.seek_to_time("s", 0).result(30)
     assert bench.drain() == ["a"]
     bench.broker.close()
 
@@ -155,9 +155,9 @@ def test_a_policy_that_comes_late_takes_messages_over_its_maximum_at_their_next_
     update(bench, dead_letter_policy=DeadLetterPolicy("graves", 5))
     (delivery,) = bench.pull()
     assert delivery.attempt == 8
-    bench.broker.nack("s", [delivery.ack_id]).result(10)
+    bench.broker.nack("s", [delivery.ack_id]).result(30)
     assert bench.pull() == []
-    bench.broker.create_topic("graves").result(10)
+    bench.broker.create_topic("graves").result(30)
     bench.broker.close()
 
 
@@ -168,10 +168,10 @@ def test_a_message_whose_dead_letter_topic_is_missing_waits_for_it(kind: str, tm
     nack(bench)
     bench.restart(checkpoint=True)
     bench.clock.advance(5)
-    bench.broker.create_topic("graves", TopicSettings(HOUR_NS)).result(10)
+    bench.broker.create_topic("graves", TopicSettings(HOUR_NS)).result(30)
     bench.subscribe("mourner", "graves")
-    bench.broker.seek_to_time("mourner", 0).result(10)
-    bench.broker._store.append(()).wait(10)
+    bench.broker.seek_to_time("mourner", 0).result(30)
+    bench.broker._store.append(()).wait(30)
     (letter,) = bench.pull("mourner")
     assert letter.message.attributes == {
         "kind": "a",
@@ -188,10 +188,10 @@ def test_dead_letters_go_to_the_topic_that_the_policy_names_by_then(kind: str, t
     bench = Bench(kind, tmp_path, dead_letter_policy=DeadLetterPolicy("missing", 1))
     bench.publish("a")
     nack(bench)
-    bench.broker.create_topic("graves").result(10)
+    bench.broker.create_topic("graves").result(30)
     bench.subscribe("mourner", "graves")
     update(bench, dead_letter_policy=DeadLetterPolicy("graves", 1))
-    bench.broker._store.append(()).wait(10)
+    bench.broker._store.append(()).wait(30)
     assert bench.drain("mourner") == ["a"]
     bench.broker.close()
 
@@ -205,7 +205,7 @@ def test_without_a_policy_messages_on_their_way_to_a_topic_wait_again(
     nack(bench)
     bench.restart(checkpoint=checkpoint)
     update(bench, enable_message_ordering=True)
-    bench.broker.create_topic("missing").result(10)
+    bench.broker.create_topic("missing").result(30)
     bench.restart(checkpoint=checkpoint)
     assert sorted(bench.drain()) == ["a", "b"]
     bench.broker.close()
@@ -217,7 +217,7 @@ def test_dead_letters_that_a_subscription_keeps_stay_there_without_a_policy(tmp_
     nack(bench)
     update(bench)
     assert bench.drain() == []
-    assert bench.broker.retry_dead_letters("s").result(10) == 1
+    assert bench.broker.retry_dead_letters("s").result(30) == 1
     assert bench.drain() == ["a"]
     bench.broker.close()
 
@@ -236,10 +236,10 @@ def test_a_detached_subscription_is_empty_refuses_pulls_and_leaves_its_topics_li
     calls: list[int] = []
     bench.broker.watch("s", lambda: calls.append(1))
     calls.clear()
-    bench.broker.detach_subscription("s").result(10)
+    bench.broker.detach_subscription("s").result(30)
     assert calls == [1], "whoever waits is told"
     bench.publish("c")
-    bench.broker.detach_subscription("s").result(10)
+    bench.broker.detach_subscription("s").result(30)
     bench.restart(checkpoint=checkpoint)
     assert bench.ack([held]) == [held.ack_id]
     with pytest.raises(SubscriptionDetached):
@@ -249,13 +249,13 @@ def test_a_detached_subscription_is_empty_refuses_pulls_and_leaves_its_topics_li
     assert bench.broker.statistics("s").ready == 0
     assert [one.name for one in bench.broker.list_subscriptions("t")] == ["other"]
     assert [one.name for one in bench.broker.list_subscriptions()] == ["other", "s"]
-    bench.broker.delete_topic("t").result(10)
+    bench.broker.delete_topic("t").result(30)
     bench.restart(checkpoint=checkpoint)
     assert bench.broker.get_subscription("s").topic_deleted
     with pytest.raises(SubscriptionDetached):
         bench.pull()
     assert bench.drain("other") == ["a", "b", "c"]
-    bench.broker.delete_subscription("s").result(10)
+    bench.broker.delete_subscription("s").result(30)
     bench.restart(checkpoint=checkpoint)
     assert [one.name for one in bench.broker.list_subscriptions()] == ["other"]
     bench.broker.close()
@@ -267,8 +267,8 @@ def test_a_deleted_topics_subscriptions_deliver_what_they_have_and_a_new_one_of_
 ) -> None:
     bench = Bench(kind, tmp_path, enable_message_ordering=True)
     bench.publish("a", "b", key="k")
-    bench.broker.delete_topic("t").result(10)
-    bench.broker.create_topic("t").result(10)
+    bench.broker.delete_topic("t").result(30)
+    bench.broker.create_topic("t").result(30)
     bench.publish("new")
     bench.sweep()
     bench.restart(checkpoint=checkpoint)

@@ -13,7 +13,7 @@ import pytest
 
 HELIOGRAPH = (sys.executable, "-m", "heliograph")
 READY = "Server started, listening on "
-SECONDS_MAX = 30
+SECONDS_MAX = 60
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., "Serve"]

@@ -18,7 +18,7 @@ def lines(text: str) -> list[str]:
 
 def healthz(port: int) -> dict[str, str]:
     """What the server says of itself."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("GET", "/healthz")
     answer: dict[str, str] = json.load(connection.getresponse())
     connection.close()
@@ -172,7 +172,7 @@ def test_the_test_hooks_are_off_unless_asked_for_and_take_nothing_away(serve: St
 
 
 def _status(port: int, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("GET", path)
     status = connection.getresponse().status
     connection.close()

@@ -50,7 +50,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1"
 
 
 def get(port: int, path: str, host: str = "127.0.0.1") -> Any:
-    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=30) as answer:
         return json.load(answer)
 
 

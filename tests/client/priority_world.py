@@ -14,7 +14,7 @@ from heliograph.store.memory import MemoryStore
 
 BACKOFF = {"minimum_backoff": 10, "maximum_backoff": 40}
 AT_ONCE = {"minimum_backoff": 0, "maximum_backoff": 0}
-SECONDS = 10.0  # how long a test waits at most for what must happen
+SECONDS = 30.0  # how long a test waits at most for what must happen
 
 
 class World:

@@ -421,7 +421,7 @@ async def test_001_br_009_a_pull_that_fails_is_told_and_tried_again(
     await bench.publish("a")
     received = asyncio.Event()
     subscription.on("message", lambda _: received.set())
-    await asyncio.wait_for(received.wait(), 10)
+    await asyncio.wait_for(received.wait(), 30)
     assert inbox.data == ["a"]
     assert errors == [error] * 3
     gaps = [after - before for before, after in itertools.pairwise(times)]

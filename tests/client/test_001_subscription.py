@@ -117,7 +117,7 @@ async def test_001_what_another_thread_publishes_wakes_the_stream() -> None:
     subscription.on("message", Message.ack).on("message", lambda _: received.set()).open()
     await idle()
     await asyncio.to_thread(pubsub.queue.publish, "t", [{"data": b"x"}])
-    await asyncio.wait_for(received.wait(), 10)
+    await asyncio.wait_for(received.wait(), 30)
 
 
 def test_001_a_stream_left_open_in_a_closed_loop_harms_nobody_and_can_be_opened_in_the_next() -> None:
@@ -148,7 +148,7 @@ async def test_001_stopping_ends_even_where_the_broker_was_closed_before() -> No
     await until(lambda: len(inbox) == 1)
     inbox.messages[0]._source.deadline_ns = subscription.outstanding._earliest_ns = 1  # as if its second had passed
     pubsub.queue.broker.close()
-    await asyncio.wait_for(subscription.close(), 10)
+    await asyncio.wait_for(subscription.close(), 30)
 
 
 async def test_001_an_acknowledgement_counts_from_its_call_though_it_is_carried_out_later() -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.broker.clock import SimulatedClock
 from heliograph.client.priority import PriorityMessage, PriorityPubSub
 from heliograph.errors import (
     FailedPrecondition,
 )
+from tests.client.extensions import Extensions
 from tests.client.priority_world import AT_ONCE, SECONDS, Inbox, World, drained, opened, settled
 
 
@@ -124,19 +126,11 @@ def test_join_has_nothing_to_wait_for_without_subscribers(pubsub: PriorityPubSub
 
 
 def test_a_callback_that_takes_longer_than_the_ack_deadline_keeps_its_message() -> None:
-    running, looks = threading.Event(), []
-    broker = LocalBroker()
-    extend = broker.modify_ack_deadline
-
-    def noticed(*arguments: Any) -> Any:
-        looks.append(arguments)
-        if len(looks) == 3:
-            running.set()
-        return extend(*arguments)
-
-    broker.modify_ack_deadline = noticed  # type: ignore[method-assign]  # on purpose
+    clock = SimulatedClock()
+    broker = LocalBroker(clock=clock)
+    extensions = Extensions(broker, clock, 0.1)
     with PriorityPubSub(broker=broker, ack_deadline_seconds=0.1) as pubsub:
-        inbox = Inbox(then=lambda _message: running.wait(SECONDS))
+        inbox = Inbox(then=lambda _message: extensions.wait())
         pubsub.subscribe("orders", inbox)
         pubsub.publish("orders", 1)
         assert pubsub.join(SECONDS)

@@ -14,6 +14,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize("name", ["priority_quickstart.py", "priority_dead_letters.py"])
 def test_the_example_ends_well_and_says_nothing_on_standard_error(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,21 @@ from heliograph import (
     QueueNotFound,
     Unavailable,
 )
+from heliograph.broker.clock import Clock, SimulatedClock, SystemClock
 from heliograph.client.queue_message import Lease
+from tests.client.extensions import Extensions
 from tests.server.clients import wait_until
 from tests.server.conftest import serving
 
 
 @pytest.fixture
-def broker() -> Iterator[LocalBroker]:
-    local = LocalBroker()
+def clock() -> Clock:
+    return SystemClock()
+
+
+@pytest.fixture
+def broker(clock: Clock) -> Iterator[LocalBroker]:
+    local = LocalBroker(clock=clock)
     yield local
     local.close()
 
@@ -111,7 +117,7 @@ def test_consume_waits_for_what_comes(tasks: Queue, where: dict[str, Any]) -> No
     values: list[Any] = []
 
     def work() -> None:
-        for message in tasks.consume(timeout=5):
+        for message in tasks.consume(timeout=30):
             with message:
                 values.append(message.message)
             if len(values) == 3:
@@ -122,13 +128,13 @@ def test_consume_waits_for_what_comes(tasks: Queue, where: dict[str, Any]) -> No
     with Queue("tasks", **where) as other:
         for number in range(3):
             other.publish(number)
-    worker.join(10)
+    worker.join(30)
     assert values == [0, 1, 2]
 
 
 def test_a_delayed_message_wakes_who_waits(tasks: Queue) -> None:
     tasks.publish("later", delay=0.1)
-    assert take(tasks, timeout=5).message == "later"
+    assert take(tasks, timeout=30).message == "later"
 
 
 def test_workers_of_one_queue_object_share_it(tasks: Queue) -> None:
@@ -152,11 +158,15 @@ def test_workers_of_one_queue_object_share_it(tasks: Queue) -> None:
 # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_lease_goes_on_while_the_message_is_held(where: dict[str, Any]) -> None:
-    with Queue("short", ack_deadline=1.5, **where) as queue, Queue("short", **where) as other:
+@pytest.mark.parametrize("clock", [SimulatedClock()], ids=["a clock that stands"])
+def test_a_lease_goes_on_while_the_message_is_held(
+    where: dict[str, Any], broker: LocalBroker, clock: SimulatedClock
+) -> None:
+    extensions = Extensions(broker, clock, 0.3)
+    with Queue("short", ack_deadline=0.3, **where) as queue, Queue("short", **where) as other:
         queue.create().publish(1)
         with take(queue):
-            time.sleep(2)  # a client keeps its leases by its own clock
+            extensions.wait()  # a client keeps its leases by its own clock
             assert other.take() is None
         assert queue.stats().acked_total == 1
 
@@ -166,7 +176,7 @@ def test_a_message_that_nobody_has_any_more_comes_back_when_its_lease_ends(where
         queue.create().publish(1)
         take(queue)
         gc.collect()
-        assert take(queue, timeout=5).retry_count == 1
+        assert take(queue, timeout=30).retry_count == 1
 
 
 def test_too_late_is_told(where: dict[str, Any]) -> None:
@@ -254,7 +264,7 @@ def test_closing_ends_who_waits(tasks: Queue) -> None:
     worker.start()
     wait_until(lambda: tasks._watch is not None)
     tasks.close()
-    worker.join(10)
+    worker.join(30)
     assert len(failures) == 1
 
 
@@ -390,7 +400,7 @@ def test_a_coroutine_that_waits_gets_what_comes(where: dict[str, Any]) -> None:
     async def story() -> Any:
         async with AsyncQueue("tasks", **where) as queue, AsyncQueue("tasks", **where) as other:
             await queue.create()
-            waiting = asyncio.ensure_future(queue.take(timeout=5))
+            waiting = asyncio.ensure_future(queue.take(timeout=30))
             await asyncio.sleep(0.02)
             await other.publish("here")
             message = await waiting

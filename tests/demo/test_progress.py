@@ -65,4 +65,4 @@ class Lines(io.StringIO):
 
     def wait_for(self, text: str) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: text in self.getvalue(), 10)
+            assert self._changed.wait_for(lambda: text in self.getvalue(), 30)

@@ -31,9 +31,10 @@ SETTINGS = {
 class Driver:
     """An engine that random operations happen to, and the durable log behind it."""
 
-    def __init__(self, seed: int, *, pages_leave: bool) -> None:
+    def __init__(self, seed: int, *, pages_leave: bool, plain: bool = False) -> None:
         self.chance = random.Random(seed)
         self.pages_leave = pages_leave
+        self.plain = plain  # no message has extras, so that most subscriptions load what they have when it is due
         self.logs: dict[int, list[Message]] = {}
         self.now_ns = 1_000 * SECOND_NS
         self.engine = Engine(self.read)
@@ -74,7 +75,7 @@ class Driver:
     def _draft(self) -> Draft:
         chance = self.chance
         extras = None
-        if chance.random() < 0.2:
+        if chance.random() < 0.2 and not self.plain:
             delay_ns = chance.choice([0, 0, 3]) * SECOND_NS
             extras = Extras(priority=chance.randrange(10), available_at_ns=self.now_ns + delay_ns if delay_ns else 0)
         return Draft(b"x" * chance.randrange(9), ordering_key=chance.choice(["", "k1", "k2"]), extras=extras)
@@ -87,10 +88,13 @@ class Driver:
             self.engine.shed_memory(0, 10**9)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("pages_leave", [False, True])
-def test_an_engine_recovered_from_a_checkpoint_is_the_engine_that_made_it(seed: int, pages_leave: bool) -> None:
-    driver = Driver(seed, pages_leave=pages_leave)
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_engine_recovered_from_a_checkpoint_is_the_engine_that_made_it(
+    seed: int, pages_leave: bool, plain: bool
+) -> None:
+    driver = Driver(seed, pages_leave=pages_leave, plain=plain)
     for _ in range(6):
         for _ in range(25):
             driver.step()
@@ -99,7 +103,8 @@ def test_an_engine_recovered_from_a_checkpoint_is_the_engine_that_made_it(seed: 
         check_engine(again)
         assert full_state(again, driver.now_ns) == full_state(driver.engine, driver.now_ns)
         check_engine(driver.engine)
-        assert driver.engine.take_facts() == again.take_facts()
+        # what is due at one instant in several subscriptions happens in any order
+        assert sorted(driver.engine.take_facts(), key=repr) == sorted(again.take_facts(), key=repr)
 
 
 def test_what_happens_after_a_checkpoint_is_replayed_on_it() -> None:

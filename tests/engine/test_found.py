@@ -444,7 +444,7 @@ def test_who_waits_is_called_outside_the_brokers_lock_also_for_dead_letters(brok
 
     def try_the_lock() -> None:
         def other_thread() -> None:
-            free.append(broker._lock.acquire(timeout=0.5))
+            free.append(broker._lock.acquire(timeout=10))
             if free[-1]:
                 broker._lock.release()
 

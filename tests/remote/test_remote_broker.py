@@ -123,7 +123,7 @@ def test_a_watch_tells_of_messages_until_it_is_closed(pair: Pair) -> None:
     told = threading.Event()
     watch = pair.remote.watch("s", told.set)
     pair.local.publish("t", [Draft(b"1")])
-    assert told.wait(5)
+    assert told.wait(30)
     watch.close()
     pair.remote.get_topic("t")  # the server has read that it is closed
     told.clear()
@@ -170,7 +170,7 @@ def test_what_a_durable_store_has_not_committed_is_not_answered_yet(tmp_path: Pa
         remote = remote_broker(f"http://127.0.0.1:{server.port}")
         remote.create_topic("t").result()
         reply = remote.publish("t", [Draft(b"1")])
-        assert reply.provisional == reply.result(5)
+        assert reply.provisional == reply.result(30)
         assert reply.done
         remote.close()
 
@@ -238,10 +238,10 @@ def test_a_connection_that_is_lost_is_made_anew_and_watches_go_on(tmp_path: Path
     with pytest.raises(Unavailable):
         remote.list_topics()
     with serving(LocalBroker.open(tmp_path), port=port):
-        assert told.wait(5)
+        assert told.wait(30)
         told.clear()
         remote.publish("t", [Draft(b"1")]).result()
-        assert told.wait(5)
+        assert told.wait(30)
         assert len(remote.pull("s", 5).result()) == 1
         remote.close()
 
@@ -266,7 +266,7 @@ def test_messages_that_come_when_nobody_waits_for_the_answer_any_more_go_back(
     pull, go_on = pair.local.pull, threading.Event()
 
     def pull_late(*args: Any, **kwargs: Any) -> Any:
-        go_on.wait(10)
+        go_on.wait(30)
         return pull(*args, **kwargs)
 
     monkeypatch.setattr(pair.local, "pull", pull_late)

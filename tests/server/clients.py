@@ -49,7 +49,7 @@ class Rpc:
             response_deserializer=method.response_class.FromString,
         )
 
-    def __call__(self, method: str, /, *, timeout: float = 10, **fields: Any) -> Any:
+    def __call__(self, method: str, /, *, timeout: float = 30, **fields: Any) -> Any:
         """Call a method with a request made of `fields`."""
         return self.method(method)(METHODS[method][1].request_class(**fields), timeout=timeout)
 
@@ -63,7 +63,7 @@ class Rpc:
         messages = [{"data": payload, **fields} for payload in payloads]
         return list(self("Publish", topic=topic, messages=messages).message_ids)
 
-    def pull(self, subscription: str, max_messages: int = 1000, timeout: float = 10) -> list[Any]:
+    def pull(self, subscription: str, max_messages: int = 1000, timeout: float = 30) -> list[Any]:
         """What there is right now."""
         response = self(
             "Pull", subscription=subscription, max_messages=max_messages, return_immediately=True, timeout=timeout
@@ -94,7 +94,7 @@ class Stream:
             request_serializer=lambda request: request.SerializeToString(),
             response_deserializer=method.response_class.FromString,
         )
-        self.call: Any = open_stream(iter(self._requests.get, None), timeout=15)
+        self.call: Any = open_stream(iter(self._requests.get, None), timeout=30)
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +136,7 @@ class Stream:
 
     def wait(self) -> None:
         """Until the stream has ended."""
-        self._reader.join(10)
+        self._reader.join(30)
 
     def failure(self) -> tuple[grpc.StatusCode, str]:
         """How the stream ends."""
@@ -164,7 +164,7 @@ class Http:
     ) -> Answer:
         request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers or {})
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return Answer(response.status, _json(response.read()))
         except urllib.error.HTTPError as error:
             with error:
@@ -198,7 +198,7 @@ def _json(body: bytes) -> Any:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """For what another process or the network does: there is no event to wait for."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)

@@ -42,14 +42,14 @@ def serving(broker: Broker, **more: Any) -> Iterator[Serving]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(30)
     try:
         if up:
             yield up[0]
     finally:
         for server in up:
             server.stop()
-        thread.join(15)
+        thread.join(30)
     assert not failures, failures
     assert not thread.is_alive()
 

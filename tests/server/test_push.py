@@ -159,7 +159,7 @@ def test_1_13_2_processing_acknowledges_even_if_nothing_follows(rpc: Rpc, http: 
         topic, name = push_to(rpc, project, f"http://127.0.0.1:{listener.getsockname()[1]}")
         rpc.publish(topic, b"1", b"2")
         wait_until(lambda: settled(http, name))
-        thread.join(5)
+        thread.join(30)
     assert status(http, name)["push"]["last_error"] is None
 
 
@@ -248,7 +248,7 @@ def test_1_13_3_failures_pause_the_subscription_longer_each_time(timed: Timed, e
 
 def test_1_13_2_an_answer_later_than_the_ack_deadline_is_none(timed: Timed, endpoint: Endpoint) -> None:
     late = threading.Event()
-    endpoint.answer = lambda _: 200 if late.wait(10) else 500
+    endpoint.answer = lambda _: 200 if late.wait(30) else 500
     topic, name = push_to(timed.rpc, "projects/p", endpoint.url, ack_deadline_seconds=20)
     timed.rpc.publish(topic, b"1")
     endpoint.wait(1)
@@ -271,7 +271,7 @@ def test_1_13_2_a_request_under_a_shorter_deadline_ends_before_an_older_one(time
     timed.rpc.publish(topic, b"opens the window")
     wait_until(lambda: status(timed.http, name)["push"]["window"] == 2)
     late = threading.Event()
-    endpoint.answer = lambda _: 200 if late.wait(10) else 500
+    endpoint.answer = lambda _: 200 if late.wait(30) else 500
     timed.rpc.publish(topic, b"long")
     endpoint.wait(2)
     fields = {"name": name, "ack_deadline_seconds": 10}
@@ -333,7 +333,7 @@ def test_1_13_3_the_window_opens_while_all_goes_well(rpc: Rpc, http: Http, proje
 
 def test_1_13_3_the_first_message_goes_alone(rpc: Rpc, http: Http, project: str, endpoint: Endpoint) -> None:
     go_on = threading.Event()
-    endpoint.answer = lambda _: 200 if go_on.wait(10) else 500
+    endpoint.answer = lambda _: 200 if go_on.wait(30) else 500
     topic, name = push_to(rpc, project, endpoint.url)
     rpc.publish(topic, b"1", b"2", b"3", b"4")
     endpoint.wait(1)
@@ -404,7 +404,7 @@ def test_1_5_16_what_is_under_way_when_a_subscription_turns_to_pull_is_still_ack
     rpc: Rpc, http: Http, project: str, endpoint: Endpoint
 ) -> None:
     go_on = threading.Event()
-    endpoint.answer = lambda _: 200 if go_on.wait(10) else 500
+    endpoint.answer = lambda _: 200 if go_on.wait(30) else 500
     topic, name = push_to(rpc, project, endpoint.url)
     rpc.publish(topic, b"1", b"2")
     endpoint.wait(1)
@@ -448,7 +448,7 @@ def test_1_3_5_after_its_topic_is_deleted_the_backlog_is_still_pushed(timed: Tim
 
 def test_a_restart_pushes_what_is_left_and_keeps_the_signing_key(tmp_path: Path) -> None:
     hold = threading.Event()
-    with Endpoint(lambda _: 200 if hold.wait(10) else 500) as endpoint:
+    with Endpoint(lambda _: 200 if hold.wait(30) else 500) as endpoint:
         with serving(LocalBroker.open(tmp_path)) as up, Rpc(up.port) as rpc:
             keys = Http(up.port).request("GET", "/oauth2/v3/certs").body
             topic, name = push_to(rpc, "projects/p", endpoint.url)

@@ -207,7 +207,7 @@ def test_a_publish_is_answered_only_when_it_is_durable(name: str) -> None:
         wait_until(lambda: len(store._waiting) > 0)
         assert not answers
         store.release()
-        publishing.join(10)
+        publishing.join(30)
         assert len(answers) == 1
         store.fail_next(1_000_000)
         assert door.failure("queue.publish", queue="tasks", message=2) == (503, "Unavailable")
@@ -219,10 +219,10 @@ def test_a_publish_is_answered_only_when_it_is_durable(name: str) -> None:
 def test_publishing_costs_the_same_in_a_queue_of_100_000_with_mixed_priorities(name: str) -> None:
     # a queue that looks through what waits would take ten thousand times as long
     def seconds(door: Door) -> float:
-        began = time.perf_counter()
+        began = time.process_time()  # of server and client: how busy the machine is does not count
         for number in range(40):
             publish(door, number, priority=number % 10)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     with DOORS[name](LocalBroker()) as door:
         door.command("queue.create", name="tasks", max_depth=1_000_000)

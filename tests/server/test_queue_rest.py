@@ -91,11 +91,11 @@ def test_a_queues_name_may_need_escapes(http: Http) -> None:
 
 def test_a_waiting_consume_is_ended_by_a_message(http: Http, broker: LocalBroker, path: str) -> None:
     answers: list[Answer] = []
-    waiting = threading.Thread(target=lambda: answers.append(http.request("GET", f"{path}/consume/c?timeout=10")))
+    waiting = threading.Thread(target=lambda: answers.append(http.request("GET", f"{path}/consume/c?timeout=60")))
     waiting.start()
     wait_until(lambda: bool(broker._watches.of([path.replace("/queue/", "queues/")])))
     post(http, f"{path}/publish", message="here")
-    waiting.join(10)
+    waiting.join(30)
     assert answers[0].body["message"] == "here"
 
 

@@ -203,11 +203,11 @@ def test_several_at_once_come_as_a_list(door: Door, queue: str) -> None:
 def test_a_waiting_consume_gets_the_message_when_it_comes(door: Door, queue: str) -> None:
     answers: list[Any] = []
     waiting = threading.Thread(
-        target=lambda: answers.append(door.command("queue.consume", queue=queue, timeout=10, consumer_id="c"))
+        target=lambda: answers.append(door.command("queue.consume", queue=queue, timeout=60, consumer_id="c"))
     )
     waiting.start()
     door.command("queue.publish", queue=queue, message="here")
-    waiting.join(10)
+    waiting.join(30)
     assert answers[0]["message"] == "here"
 
 

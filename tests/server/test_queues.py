@@ -95,7 +95,7 @@ def test_a_body_of_30_mb_is_refused_and_the_server_goes_on(http: Http, server: S
 
 
 def test_a_body_of_100_mb_is_refused_before_it_is_sent(http: Http, server: Serving) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as raw:
         raw.sendall(b"POST /api/v1/command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
     http.command("queue.list")
@@ -117,7 +117,7 @@ def test_an_answer_carries_4_mib_and_a_larger_message_goes_alone(http: Http, que
 
 
 def http_connection(server: Serving) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    return http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
 
 
 def test_queues_are_listed_by_name_and_topics_are_not(http: Http, queue: str, topic: str) -> None:
@@ -215,18 +215,18 @@ def test_a_waiting_consume_is_answered_when_the_server_shuts_down() -> None:
         http = Http(server.port)
         http.command("queue.create", name="tasks")
         waiting = threading.Thread(
-            target=lambda: answers.append(http.command("queue.consume", queue="tasks", timeout=30))
+            target=lambda: answers.append(http.command("queue.consume", queue="tasks", timeout=60))
         )
         waiting.start()
         wait_until(lambda: watched(broker, "tasks"))
         server.stop()
-        waiting.join(10)
+        waiting.join(30)
     assert answers[0]["message_id"] is None
 
 
 def consume_later(http: Http, answers: list[Any], **fields: Any) -> threading.Thread:
     """A consume that waits; its answer goes to the end of `answers`."""
-    waiting = threading.Thread(target=lambda: answers.append(http.try_command("queue.consume", timeout=8, **fields)))
+    waiting = threading.Thread(target=lambda: answers.append(http.try_command("queue.consume", timeout=60, **fields)))
     waiting.start()
     return waiting
 
@@ -254,14 +254,14 @@ def test_a_consumer_at_its_prefetch_leaves_the_messages_to_those_behind_it(
     waiting.append(consume_later(http, free, queue=queue, consumer_id="b", prefetch=1))
     until_waiting(broker, queue, 3)
     http.command("queue.publish_batch", queue=queue, messages=[{"message": 1}, {"message": 2}])
-    waiting[-1].join(4)
+    waiting[-1].join(30)
     assert [answer.body["payload"]["message"] for answer in free] == [2]
     # an acknowledgement makes room, also for who stands aside
     wait_until(lambda: bool(full))
     http.command("queue.ack", queue=queue, message_id=full[0].body["payload"]["message_id"])
     http.command("queue.publish", queue=queue, message=3)
     for thread in waiting:
-        thread.join(4)
+        thread.join(30)
     assert [answer.body["payload"]["message"] for answer in full] == [1, 3]
 
 
@@ -278,7 +278,7 @@ def test_a_consumer_at_its_prefetch_does_not_wait_for_a_queue_that_is_deleted(
     http.command("queue.publish", queue=queue, message=2)
     http.command("queue.delete", queue=queue)
     for thread in waiting:
-        thread.join(4)
+        thread.join(30)
     assert [answer.status for answer in answers] == [200, 404]
 
 

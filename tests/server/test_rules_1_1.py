@@ -95,12 +95,12 @@ def code_of(rpc: Rpc, name: str, request: bytes) -> grpc.StatusCode:
     path, method = METHODS[name]
     if isinstance(method, Bidi):
         stream = rpc.channel.stream_stream(path, request_serializer=bytes, response_deserializer=bytes)
-        call = stream(iter([request]), timeout=10)
+        call = stream(iter([request]), timeout=30)
         with pytest.raises(Failure):
             next(call)
         return call.code()
     with pytest.raises(Failure) as raised:
-        rpc.channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)(request, timeout=10)
+        rpc.channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)(request, timeout=30)
     return raised.value.code()
 
 

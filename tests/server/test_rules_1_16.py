@@ -114,7 +114,7 @@ def test_1_1_4_the_stub_of_the_mixin_finds_its_service(rpc: Rpc, topic: str) -> 
 
     stub = iam_policy_pb2_grpc.IAMPolicyStub(rpc.channel)
     request = iam_policy_pb2.TestIamPermissionsRequest(resource=topic, permissions=["pubsub.topics.get"])
-    assert list(stub.TestIamPermissions(request, timeout=10).permissions) == ["pubsub.topics.get"]
+    assert list(stub.TestIamPermissions(request, timeout=30).permissions) == ["pubsub.topics.get"]
 
 
 def test_1_16_an_expired_subscription_leaves_no_policy_to_the_next_of_its_name(timed: Timed) -> None:

@@ -497,9 +497,9 @@ def test_the_official_python_client_works_with_schemas_unmodified(server: Servin
     topic = f"{project}/topics/orders"
     settings = SchemaSettings(schema=name, encoding=Encoding.JSON)
     publisher.create_topic(request={"name": topic, "schema_settings": settings})
-    assert publisher.publish(topic, b'{"id":"a"}').result(10)
+    assert publisher.publish(topic, b'{"id":"a"}').result(30)
     with pytest.raises(exceptions.InvalidArgument) as raised:
-        publisher.publish(topic, b'{"id":5}').result(10)
+        publisher.publish(topic, b'{"id":5}').result(30)
     assert raised.value.reason == "INVALID_JSON_AVRO_MESSAGE"
     publisher.stop()
 

@@ -500,7 +500,7 @@ def test_a_stream_that_nobody_reads_does_not_hold_up_other_calls_of_its_client(
         stream.response()
         threading.Event().wait(0.1)
         for _ in range(3):
-            assert rpc("GetTopic", topic=topic, timeout=5).name == topic
+            assert rpc("GetTopic", topic=topic, timeout=30).name == topic
 
 
 def test_1_9_messages_of_a_key_arrive_one_after_the_other(rpc: Rpc, topic: str, project: str) -> None:
@@ -519,7 +519,7 @@ def test_1_9_messages_of_a_key_arrive_one_after_the_other(rpc: Rpc, topic: str, 
 def test_a_stream_that_sends_garbage_ends_and_the_server_goes_on(rpc: Rpc, topic: str, subscription: str) -> None:
     call = rpc.channel.stream_stream(
         "/google.pubsub.v1.Subscriber/StreamingPull", request_serializer=bytes, response_deserializer=bytes
-    )(iter([b"\xff\xff\xff"]), timeout=5)
+    )(iter([b"\xff\xff\xff"]), timeout=30)
     with pytest.raises(Failure) as raised:
         list(call)
     assert raised.value.code() is INVALID

@@ -44,7 +44,7 @@ class Crowd:
 
     def publish(self, name: str) -> None:
         for number in range(MESSAGES):
-            self.broker.publish("t", [Draft(b"%s %d" % (name.encode(), number), ordering_key=name)]).result(10)
+            self.broker.publish("t", [Draft(b"%s %d" % (name.encode(), number), ordering_key=name)]).result(30)
 
     def consume(self, subscription: str, handle: Callable[[list[Delivery]], None]) -> None:
         """Pull when woken, and only then."""
@@ -54,7 +54,7 @@ class Crowd:
         while not self.done.is_set():
             assert bell.wait(PATIENCE_SECONDS), f"nobody was woken for {subscription}"
             bell.clear()
-            while deliveries := self.broker.pull(subscription, 5).result(10):
+            while deliveries := self.broker.pull(subscription, 5).result(30):
                 handle(deliveries)
         watch.close()
 
@@ -62,17 +62,17 @@ class Crowd:
         for delivery in deliveries:
             number = int(delivery.message.data.split()[1])
             if number % POISON == 0 or (number % 3 == 0 and delivery.attempt == 1):
-                self.broker.modify_ack_deadline("s", [delivery.ack_id], 0).result(10)
+                self.broker.modify_ack_deadline("s", [delivery.ack_id], 0).result(30)
                 continue
             with self.lock:  # before it is acknowledged: afterwards somebody else may have the next of its key
                 self.seen[delivery.message.ordering_key].append(number)
-            assert self.broker.acknowledge("s", [delivery.ack_id]).result(10) == []
+            assert self.broker.acknowledge("s", [delivery.ack_id]).result(30) == []
         self.look()
 
     def bury(self, deliveries: list[Delivery]) -> None:
         with self.lock:
             self.graves.update(delivery.message.data for delivery in deliveries)
-        assert self.broker.acknowledge("graves", [delivery.ack_id for delivery in deliveries]).result(10) == []
+        assert self.broker.acknowledge("graves", [delivery.ack_id for delivery in deliveries]).result(30) == []
         self.look()
 
     def look(self) -> None:
@@ -116,14 +116,14 @@ def test_many_threads_lose_nothing_double_nothing_and_wait_for_nothing(kind: str
     store: Store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path, durability="none")
     broker = LocalBroker(store)
     for topic in ("t", "graveyard"):
-        broker.create_topic(topic).result(10)
+        broker.create_topic(topic).result(30)
     settings = SubscriptionSettings(
         ack_deadline_ns=600 * SECOND_NS,  # no lease ends meanwhile, however slow the machine
         enable_message_ordering=True,
         dead_letter_policy=DeadLetterPolicy("graveyard", 2),
     )
-    broker.create_subscription("s", "t", settings).result(10)
-    broker.create_subscription("graves", "graveyard").result(10)
+    broker.create_subscription("s", "t", settings).result(30)
+    broker.create_subscription("graves", "graveyard").result(30)
     crowd = Crowd(broker)
     switch_seconds = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # threads interrupt each other often

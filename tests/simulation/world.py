@@ -66,7 +66,7 @@ class Consumer:
         options: dict[str, Any] = {"consumer": self.name, "max_bytes": world.random.choice([0, 0, 0, 40])}
         if world.random.random() < 0.2:
             options["ack_deadline_ns"] = world.random.choice([1, 5, 120]) * SECOND_NS
-        deliveries = world.broker.pull(self.ledger.name, world.random.randint(1, room), **options).result(10)
+        deliveries = world.broker.pull(self.ledger.name, world.random.randint(1, room), **options).result(30)
         world.read_logs()
         self.ledger.refresh(world.now_ns)
         records = self.ledger.pulled(deliveries, self.name, world.now_ns)
@@ -104,7 +104,7 @@ class Consumer:
             self.acknowledge(taken)
             if action == "again":
                 ids = [held.ack_id for held in taken]
-                assert broker.acknowledge(name, ids).result(10) == ids, "acknowledged twice"
+                assert broker.acknowledge(name, ids).result(30) == ids, "acknowledged twice"
 
     def acknowledge(self, taken: list[Held]) -> None:
         for record in self._answer(taken, lambda ids: self.world.broker.acknowledge(self.ledger.name, ids)):
@@ -117,7 +117,7 @@ class Consumer:
             if held.record.ack_id == held.ack_id and held.record.lease_ns:
                 held.record.lease_ns, held.record.fate = 0, "acknowledged"
         if self.world.random.random() < 0.5:  # else the next operation, or the end of a lease, carries it out
-            self.world.broker.acknowledge(self.ledger.name, []).result(10)
+            self.world.broker.acknowledge(self.ledger.name, []).result(30)
 
     def release(self, taken: list[Held]) -> None:
         for record in self._answer(taken, lambda ids: self.world.broker.release(self.ledger.name, ids)):
@@ -135,7 +135,7 @@ class Consumer:
         """An answer counts exactly as long as the lease holds. Returns the messages for which it did."""
         self.ledger.refresh(self.world.now_ns)
         good = [held for held in taken if held.record.lease_ns and held.record.ack_id == held.ack_id]
-        stale = settle([held.ack_id for held in taken]).result(10)
+        stale = settle([held.ack_id for held in taken]).result(30)
         expected = [held.ack_id for held in taken if held not in good]
         assert stale == expected, f"{self.ledger.name}: {stale} were refused, not {expected}"
         return [held.record for held in good]
@@ -173,15 +173,15 @@ class World:
 
     def _build(self) -> None:
         for topic in TOPICS:
-            self.broker.create_topic(topic).result(10)
+            self.broker.create_topic(topic).result(30)
             for index in range(self.random.randint(1, 2)):
                 self._subscribe(f"{topic}-{index}", topic, self._settings())
         settings = self._settings(prioritised=True, retry_dead=True)
-        self.broker.create_queue(QUEUE.removeprefix("queues/"), settings).result(10)
+        self.broker.create_queue(QUEUE.removeprefix("queues/"), settings).result(30)
         self._adopt(Ledger(QUEUE, QUEUE, settings, 1))
 
     def _subscribe(self, name: str, topic: str, settings: SubscriptionSettings) -> None:
-        self.broker.create_subscription(name, topic, settings).result(10)
+        self.broker.create_subscription(name, topic, settings).result(30)
         self._adopt(Ledger(name, topic, settings, self.broker.get_topic(topic).next_sequence))
 
     def unsubscribe(self, ledger: Ledger) -> None:
@@ -189,7 +189,7 @@ class World:
         if ledger.topic not in TOPICS:
             return
         ledger.refresh(self.now_ns)
-        self.broker.delete_subscription(ledger.name).result(10)
+        self.broker.delete_subscription(ledger.name).result(30)
         self.ledgers.remove(ledger)
         if self.has_graveyard():  # else its dead letters still waited there, and went with it
             self.closed.append(ledger)
@@ -240,7 +240,7 @@ class World:
         drafts = [self._draft() for _ in range(self.random.choice([1, 1, 2, 5]))]
         attached = [ledger for ledger in self.ledgers if ledger.topic == topic]
         try:
-            ids = self.broker.publish(topic, drafts).result(10)
+            ids = self.broker.publish(topic, drafts).result(30)
         except QueueFull as error:
             full = next(ledger for ledger in attached if ledger.name == error.name)
             assert full.settings.capacity is not None
@@ -277,7 +277,7 @@ class World:
             first = min(ledger.next_sequence for ledger in attached)
             if first >= info.next_sequence:
                 continue
-            self.store.append([]).wait(10)
+            self.store.append([]).wait(30)
             for batch in self.broker.read_log(topic, first, info.next_sequence - 1):
                 for message in batch:
                     self._arrived(topic, info.number, message)
@@ -346,7 +346,7 @@ class World:
         if what == "purge" and self.random.random() < 0.3:
             ledger.refresh(self.now_ns)
             waiting = [record for record in ledger.records.values() if not record.fate and not record.lease_ns]
-            assert sum(self.broker.purge(ledger.name).result(10)) == len(waiting)
+            assert sum(self.broker.purge(ledger.name).result(30)) == len(waiting)
             for record in waiting:
                 record.fate = "purged"
         elif what == "retry":
@@ -376,7 +376,7 @@ class World:
         ledger.refresh(self.now_ns)
         assert sorted(ids) == sorted(record.message_id for record in ledger.dead)
         chosen = [one for one in ids if self.random.random() < 0.7]
-        assert self.broker.retry_dead_letters(ledger.name, chosen).result(10) == len(chosen)
+        assert self.broker.retry_dead_letters(ledger.name, chosen).result(30) == len(chosen)
         for one in chosen:
             record = ledger.records[one]
             ledger.dead.remove(record)
@@ -391,7 +391,7 @@ class World:
         instants = [record.message.publish_time_ns for record in ledger.records.values()]
         instant_ns = self.random.choice([*instants, self.now_ns + 1])
         buried = self._buried(ledger)
-        self.broker.seek_to_time(ledger.name, instant_ns).result(10)
+        self.broker.seek_to_time(ledger.name, instant_ns).result(30)
         wanted = {
             record.message_id
             for record in ledger.records.values()
@@ -405,7 +405,7 @@ class World:
         name = f"of {ledger.name}"
         if name not in self.snapshots:
             ledger.refresh(self.now_ns)
-            self.broker.create_snapshot(name, ledger.name).result(10)
+            self.broker.create_snapshot(name, ledger.name).result(30)
             self.snapshots[name] = (ledger, {record.message_id for record in ledger.alive()}, ledger.next_sequence)
             return
         made_for, held, next_sequence = self.snapshots[name]
@@ -413,9 +413,9 @@ class World:
             since = {one for one, record in ledger.records.items() if record.message.sequence >= next_sequence}
             ledger.refresh(self.now_ns)
             buried = self._buried(ledger)
-            self.broker.seek_to_snapshot(ledger.name, name).result(10)
+            self.broker.seek_to_snapshot(ledger.name, name).result(30)
             ledger.seek(held | since, buried)
-        self.broker.delete_snapshot(name).result(10)
+        self.broker.delete_snapshot(name).result(30)
         del self.snapshots[name]
 
     def _buried(self, ledger: Ledger) -> set[str]:
@@ -437,7 +437,7 @@ class World:
             retain_acked_messages=new.retain_acked_messages,
         )
         ledger.refresh(self.now_ns)
-        self.broker.update_subscription(ledger.name, settings).result(10)
+        self.broker.update_subscription(ledger.name, settings).result(30)
         ledger.settings = settings
 
     def has_graveyard(self) -> bool:
@@ -447,7 +447,7 @@ class World:
         if self.has_graveyard():
             return
         # its subscription gets the dead letters that waited for the topic only if both are there at once
-        self.broker.create_topic(GRAVEYARD).result(10)
+        self.broker.create_topic(GRAVEYARD).result(30)
         settings = SubscriptionSettings(enable_message_ordering=self.random.random() < 0.5)
         self._subscribe("graves", GRAVEYARD, settings)
 
@@ -456,7 +456,7 @@ class World:
     def settle(self) -> None:
         """Dead letters on their way have arrived: in a file that takes a moment."""
         with self.broker._forwarded:
-            assert self.broker._forwarded.wait_for(lambda: not self.broker._forwarding, 10)
+            assert self.broker._forwarded.wait_for(lambda: not self.broker._forwarding, 30)
 
     def check(self) -> None:
         with self.broker._lock:

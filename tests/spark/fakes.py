@@ -127,13 +127,13 @@ class ServerThread:
 
     def __enter__(self) -> ServerThread:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(30)
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._serving is not None
         self._serving.stop()
-        self._thread.join(10)
+        self._thread.join(30)
 
     @property
     def endpoint(self) -> str:

@@ -210,7 +210,7 @@ def test_without_a_broker_the_archive_stays_as_it_is(runs: Runs) -> None:
 def test_a_large_backlog_is_archived_in_batches_and_goes_on_where_it_was_killed(runs: Runs) -> None:
     batches: list[int] = []
 
-    def second_batch_kills(messages: int) -> None:
+    def second_batch_kills(messages: int, left: int) -> None:
         batches.append(messages)
         if len(batches) == 2:
             raise Killed

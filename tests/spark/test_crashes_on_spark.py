@@ -52,7 +52,7 @@ class Broker:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(30)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

@@ -41,10 +41,10 @@ def served() -> Iterator[tuple[LocalBroker, str]]:
 def broker(served: tuple[LocalBroker, str]) -> Iterator[LocalBroker]:
     broker, _ = served
     for topic in (TOPIC, OTHER):
-        broker.create_topic(topic, TopicSettings(message_retention_ns=DAY_NS)).result(10)
+        broker.create_topic(topic, TopicSettings(message_retention_ns=DAY_NS)).result(30)
     yield broker
     for info in broker.list_topics():
-        broker.delete_topic(info.name).result(10)
+        broker.delete_topic(info.name).result(30)
 
 
 @pytest.fixture

@@ -38,12 +38,12 @@ def served() -> Iterator[tuple[LocalBroker, SimulatedClock, str]]:
 def broker(served: tuple[LocalBroker, SimulatedClock, str]) -> Iterator[LocalBroker]:
     broker, _, _ = served
     for topic in (TOPIC, OTHER):
-        broker.create_topic(topic, TopicSettings(message_retention_ns=DAY_NS)).result(10)
-    broker.create_subscription(SUBSCRIPTION, TOPIC).result(10)
+        broker.create_topic(topic, TopicSettings(message_retention_ns=DAY_NS)).result(30)
+    broker.create_subscription(SUBSCRIPTION, TOPIC).result(30)
     yield broker
-    broker.delete_subscription(SUBSCRIPTION).result(10)
+    broker.delete_subscription(SUBSCRIPTION).result(30)
     for info in broker.list_topics():
-        broker.delete_topic(info.name).result(10)
+        broker.delete_topic(info.name).result(30)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def endpoint(served: tuple[LocalBroker, SimulatedClock, str]) -> str:
 
 
 def publish(broker: LocalBroker, count: int, topic: str = TOPIC, size: int = 10) -> list[str]:
-    return broker.publish(topic, [Draft(b"x" * size)] * count).result(10)
+    return broker.publish(topic, [Draft(b"x" * size)] * count).result(30)
 
 
 def logs(endpoint: str, **options: str) -> Query:
@@ -128,7 +128,7 @@ def test_a_micro_batch_takes_no_more_than_the_limits_of_messages_and_bytes(broke
             query.run()
             found[name] = sizes(query)
             if make is not logs:
-                broker.seek_to_time(SUBSCRIPTION, 0).result(10)
+                broker.seek_to_time(SUBSCRIPTION, 0).result(30)
         assert (make.__name__, found) == (make.__name__, expected)
 
 
@@ -175,7 +175,7 @@ def test_a_micro_batch_waits_for_enough_messages_but_not_for_ever(
     assert end != start
     publish(broker, 50)
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) != end
-    broker.purge(SUBSCRIPTION).result(10)
+    broker.purge(SUBSCRIPTION).result(30)
 
 
 def test_a_stream_over_topics_of_a_pattern_takes_up_new_ones_from_their_beginning(
@@ -185,7 +185,7 @@ def test_a_stream_over_topics_of_a_pattern_takes_up_new_ones_from_their_beginnin
     publish(broker, 5)
     query.run()
     ids = publish(broker, 3, OTHER)
-    broker.create_topic("projects/p/topics/new", TopicSettings(message_retention_ns=DAY_NS)).result(10)
+    broker.create_topic("projects/p/topics/new", TopicSettings(message_retention_ns=DAY_NS)).result(30)
     query.run()
     ids += publish(broker, 4, "projects/p/topics/new")
     query.run()
@@ -204,7 +204,7 @@ def test_limits_are_shared_among_topics_by_what_they_have(broker: LocalBroker, e
 def test_a_limit_holds_for_more_topics_than_messages(broker: LocalBroker, endpoint: str) -> None:
     names = [f"projects/p/topics/n{number}" for number in range(5)]
     for name in names:
-        broker.create_topic(name, TopicSettings(message_retention_ns=DAY_NS)).result(10)
+        broker.create_topic(name, TopicSettings(message_retention_ns=DAY_NS)).result(30)
         publish(broker, 2, name)
     query = Query("topic", endpoint=endpoint, topicPattern=".*/n.", startingOffsets="earliest")
     query.options["maxMessagesPerTrigger"] = "3"
@@ -214,8 +214,8 @@ def test_a_limit_holds_for_more_topics_than_messages(broker: LocalBroker, endpoi
 
 def test_starts_by_offset_time_and_snapshot(broker: LocalBroker, endpoint: str, clock: SimulatedClock) -> None:
     ids = publish(broker, 10)
-    broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 4).result(10)]).result(10)
-    broker.create_snapshot("projects/p/snapshots/n", SUBSCRIPTION).result(10)
+    broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 4).result(30)]).result(30)
+    broker.create_snapshot("projects/p/snapshots/n", SUBSCRIPTION).result(30)
     clock.advance(10)
     instant_ms = clock.now_ns() // 10**6
     ids += publish(broker, 5)
@@ -228,14 +228,14 @@ def test_starts_by_offset_time_and_snapshot(broker: LocalBroker, endpoint: str, 
         query = Query(endpoint=endpoint, topic=TOPIC, **{option: value})
         query.run()
         assert (option, query.rows) == (option, expected)
-    broker.delete_snapshot("projects/p/snapshots/n").result(10)
+    broker.delete_snapshot("projects/p/snapshots/n").result(30)
 
 
 def test_the_broker_tells_whether_publish_times_grow_with_the_sequences(broker: LocalBroker, endpoint: str) -> None:
     client = LogClient(endpoint)
     publish(broker, 2)
     assert client.bounds(TOPIC).in_time_order
-    broker.publish(TOPIC, [Draft(b"a dead letter", publish_time_ns=1)]).result(10)
+    broker.publish(TOPIC, [Draft(b"a dead letter", publish_time_ns=1)]).result(30)
     assert not client.topics()[TOPIC].in_time_order
 
 
@@ -258,10 +258,10 @@ def test_a_topic_that_is_deleted_and_created_again_is_an_error_or_read_anew(brok
     publish(broker, 10)
     for query in (strict, lenient):
         query.run()
-    broker.delete_topic(TOPIC).result(10)
+    broker.delete_topic(TOPIC).result(30)
     with pytest.raises(TopicNotFound):
         strict.run()
-    broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result(10)
+    broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result(30)
     ids = publish(broker, 3)
     with pytest.raises(FailedPrecondition, match="deleted and created again"):
         strict.run()
@@ -400,7 +400,7 @@ def test_a_living_query_keeps_its_claims(broker: LocalBroker, endpoint: str, clo
 
 def test_delivery_attempts_and_claims_are_columns(broker: LocalBroker, endpoint: str) -> None:
     publish(broker, 2)
-    broker.nack(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 1).result(10)]).result(10)
+    broker.nack(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 1).result(30)]).result(30)
     query = queue(endpoint)
     query.column = "delivery_attempt"
     query.run()
@@ -479,7 +479,7 @@ def test_the_event_log_is_a_stream_too(broker: LocalBroker, endpoint: str) -> No
     query = Query("event", endpoint=endpoint, mode="events", maxMessagesPerTrigger="3")
     query.run()
     publish(broker, 3)
-    broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 2).result(10)]).result(10)
+    broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 2).result(30)]).result(30)
     with pytest.raises(Killed):
         query.run(dies="read", at_batch=1)
     query.run()

@@ -109,7 +109,7 @@ def test_a_dataframe_is_published_and_its_keys_keep_their_order(
 def test_the_event_log_is_a_table(spark: SparkSession, broker: LocalBroker, endpoint: str) -> None:
     publish(broker, 100)
     broker.acknowledge(SUBSCRIPTION, [d.ack_id for d in broker.pull(SUBSCRIPTION, 60).result()]).result()
-    broker._store.append([]).wait(10)
+    broker._store.append([]).wait(30)
     events = spark.read.format("heliograph").options(endpoint=endpoint, mode="events").load()
     counts = {row.event: row["count"] for row in events.groupBy("event").count().collect()}
     assert counts == {"published": 100, "delivered": 60, "acknowledged": 60}

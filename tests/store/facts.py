@@ -34,7 +34,7 @@ def acknowledged(*sequences: int) -> Fact:
 
 def committed(commit: Commit) -> bool:
     """Wait for a commit; whether it succeeded."""
-    assert commit.wait(10)
+    assert commit.wait(30)
     return commit.error is None
 
 
@@ -51,7 +51,7 @@ def sequences(store: Store, first: int, last: int, *, topic_number: int = 1, hel
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what the writer thread does by itself; it takes microseconds."""
     pause = threading.Event()
-    for _ in range(2000):
+    for _ in range(6000):
         if condition():
             return
         pause.wait(0.005)

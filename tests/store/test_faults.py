@@ -334,7 +334,7 @@ def publish_until_refused(broker: LocalBroker, answered: list[bytes], *, most: i
     for _ in range(most):
         payload = os.urandom(2_000)
         try:
-            broker.publish("t", [Draft(payload)]).result(10)
+            broker.publish("t", [Draft(payload)]).result(30)
         except Unavailable as error:
             return error.message
         answered.append(payload)
@@ -344,9 +344,9 @@ def publish_until_refused(broker: LocalBroker, answered: list[bytes], *, most: i
 def drain(broker: LocalBroker) -> list[bytes]:
     """Everything that is waiting, acknowledged."""
     found: list[bytes] = []
-    while deliveries := broker.pull("s", 100).result(10):
+    while deliveries := broker.pull("s", 100).result(30):
         found += [delivery.message.data for delivery in deliveries]
-        broker.acknowledge("s", [delivery.ack_id for delivery in deliveries]).result(10)
+        broker.acknowledge("s", [delivery.ack_id for delivery in deliveries]).result(30)
     return found
 
 
@@ -356,8 +356,8 @@ def open_broker(directory: Path) -> LocalBroker:
 
 
 def create(broker: LocalBroker) -> None:
-    broker.create_topic("t").result(10)
-    broker.create_subscription("s", "t").result(10)
+    broker.create_topic("t").result(30)
+    broker.create_subscription("s", "t").result(30)
 
 
 def missing(expected: list[bytes], found: list[bytes]) -> list[bytes]:
@@ -379,7 +379,7 @@ def test_a_full_disk_refuses_publishes_says_why_and_goes_on_when_there_is_space(
     assert broker.health().reason == reason
     ballast.unlink()
     until(lambda: not broker.health().reason)
-    broker.publish("t", [Draft(b"after")]).result(10)
+    broker.publish("t", [Draft(b"after")]).result(30)
     assert missing([*answered, b"after"], drain(broker)) == []
     broker.close()
 
@@ -408,7 +408,7 @@ def test_a_broker_starts_on_a_full_disk_and_tells_what_it_has(small_disk: Path) 
     again = open_broker(small_disk / "data")
     assert again.get_topic("t").next_sequence > len(answered)
     with suppress(Unavailable):
-        again.publish("t", [Draft(os.urandom(100_000))]).result(10)
+        again.publish("t", [Draft(os.urandom(100_000))]).result(30)
     ballast.unlink()
     until(lambda: not again.health().reason)
     assert missing(answered, drain(again)) == []
@@ -441,7 +441,7 @@ for limit in (200_001, 333_333, 1_000_003, 5_000_000):
     print(limit, len(answered), reason, flush=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     until(lambda: not broker.health().reason)
-    broker.publish("t", [faults.Draft(b"after %d" % limit)]).result(10)
+    broker.publish("t", [faults.Draft(b"after %d" % limit)]).result(30)
     answered.append(b"after %d" % limit)
 if checkpoints:
     print("checkpoints", broker._store._writing.checkpoint_bytes > 0)
@@ -484,7 +484,7 @@ faults.create(broker)
 for round in range(3):
     for number in range(20):
         answered.append(b"%d of %d" % (number, round))
-        broker.publish("t", [faults.Draft(answered[-1])]).result(10)
+        broker.publish("t", [faults.Draft(answered[-1])]).result(30)
     switch.touch()
     refused = []
     reason = faults.publish_until_refused(broker, refused, most=1)
@@ -492,7 +492,7 @@ for round in range(3):
     print(reason, flush=True)
     switch.unlink()
     until(lambda: not broker.health().reason)
-broker.publish("t", [faults.Draft(b"after")]).result(10)
+broker.publish("t", [faults.Draft(b"after")]).result(30)
 print("reached", broker._store.commits > 60)
 os._exit(0)
 """

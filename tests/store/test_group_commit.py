@@ -33,7 +33,7 @@ class Disk:
     def write(self, group: Group) -> dict[int, Trim]:
         self.attempts += 1
         self.entered.release()
-        assert self.free.wait(10)
+        assert self.free.wait(30)
         if self.fail():
             raise OSError(28, "No space left on device")
         self.groups.append(group)
@@ -252,5 +252,5 @@ def test_a_callback_that_raises_harms_nobody(writing: GroupCommit, disk: Disk) -
     commit.add_done_callback(defect)
     commit.add_done_callback(called.set)
     disk.free.set()
-    assert called.wait(10)
+    assert called.wait(30)
     assert committed(writing.append([acknowledged(2)]))

@@ -137,7 +137,7 @@ class Camera:
             store.close()
         broker = LocalBroker(SqliteStore(directory, durability="none"), SimulatedClock(now_ns))
         for topic in broker.list_topics():
-            broker.publish(topic.name, [Draft(b"it goes on")]).result(10)
+            broker.publish(topic.name, [Draft(b"it goes on")]).result(30)
         broker.close()
         return appends
 

@@ -515,7 +515,7 @@ class Gate:
         self._open.set()
 
     def wait_until_reached(self) -> None:
-        assert self._reached.acquire(timeout=10)
+        assert self._reached.acquire(timeout=30)
 
     def connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
         gate = self
@@ -525,7 +525,7 @@ class Gate:
                 if statement != "COMMIT":
                     return super().execute(statement, *values)
                 gate._reached.release()
-                assert gate._open.wait(10)
+                assert gate._open.wait(30)
                 if gate.error is None or gate.takes_effect:
                     cursor = super().execute(statement, *values)
                 if gate.error is not None:

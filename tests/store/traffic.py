@@ -112,7 +112,7 @@ class Traffic:
 
     def settle(self) -> None:
         """Wait until everything that was appended is written."""
-        assert self.store.append([]).wait(10)
+        assert self.store.append([]).wait(30)
 
     # ── what happens to it ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,7 +127,7 @@ class Traffic:
                 self._publish()
             elif kind < 0.6:
                 consumer = self.chance.choice(["", "c1", "c2"])
-                deliveries = self.broker.pull(name, self.chance.choice([1, 5, 150, 700]), consumer=consumer).result(10)
+                deliveries = self.broker.pull(name, self.chance.choice([1, 5, 150, 700]), consumer=consumer).result(30)
                 self.ack_ids[name] += [delivery.ack_id for delivery in deliveries]
             elif kind < 0.85:
                 self._settle_some(name)
@@ -143,7 +143,7 @@ class Traffic:
     def _publish(self) -> None:
         chance = self.chance
         drafts = [self._draft() for _ in range(chance.choice([1, 1, 3, 30, 200, 600]))]
-        self.broker.publish(chance.choice(["a", "a", "jobs"]), drafts).result(10)
+        self.broker.publish(chance.choice(["a", "a", "jobs"]), drafts).result(30)
 
     def _draft(self) -> Draft:
         chance = self.chance
@@ -168,13 +168,13 @@ class Traffic:
                 lambda: broker.reject(name, chosen),
             ]
         )
-        settle().result(10)
+        settle().result(30)
 
     def _work_off(self) -> None:
         """Nearly everything is done, so that there is something to trim."""
         for name, held in self.ack_ids.items():
-            self.broker.acknowledge(name, held).result(10)
-            self.broker.purge(name).result(10)
+            self.broker.acknowledge(name, held).result(30)
+            self.broker.purge(name).result(30)
         self.clock.advance(61)
 
     def _manage(self) -> None:
@@ -195,7 +195,7 @@ class Traffic:
             lambda: broker.delete_topic(name, clears_backlog=chance.random() < 0.5),
             lambda: broker.delete_subscription(name),
         ]
-        chance.choice(operations)().result(10)
+        chance.choice(operations)().result(30)
 
     # ── what must be left of it ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -374,7 +374,7 @@ def _telling(job: Job) -> Iterator[Tell]:
 
     console = Console(stderr=True)
     if not console.is_terminal or os.environ.get("TERM") == "dumb":
-        yield lambda what, rows=0: None
+        yield lambda what, rows=0, lag=None: None
         return
     columns: Any = (
         SpinnerColumn(),
@@ -385,7 +385,7 @@ def _telling(job: Job) -> Iterator[Tell]:
     with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
         shown_task = progress.add_task(job.name, total=None)
 
-        def tell(what: str, rows: int = 0) -> None:
+        def tell(what: str, rows: int = 0, lag: int | None = None) -> None:
             progress.update(shown_task, description=f"{job.name}: {what}", advance=rows)
 
         yield tell

@@ -1,7 +1,6 @@
 """The two charts of the report, as plotly figures.
 
-Colours are of Okabe and Ito's palette, which people with any kind of colour vision tell apart; where two things share a
-chart they differ in place as well.
+Where two things share a chart they differ in place as well as in colour.
 """
 
 from __future__ import annotations
@@ -16,14 +15,11 @@ from heliograph.demo.delays import MINUTES_PER_PRIORITY, PRIORITY_CANCELLED, PRI
 from heliograph.demo.figures import HourOfDay
 from heliograph.demo.flights import LATE_MINUTES
 from heliograph.demo.latency import Percentiles
+from heliograph.page import BLUE, FONT, GREY, INK, VERMILION
 
-BLUE = "#0072B2"
-VERMILION = "#D55E00"
-GREY = "#5f6b76"
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
-    "font": {"family": FONT, "size": 14, "color": "#1f2933"},
+    "font": {"family": FONT, "size": 14, "color": INK},
     "margin": {"l": 80, "r": 30, "t": 50, "b": 70},
     "showlegend": False,
 }

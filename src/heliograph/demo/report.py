@@ -5,7 +5,6 @@ Every sentence about what was seen is made from the figures, so that it is true 
 
 from __future__ import annotations
 
-import html
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from heliograph.demo.balance import AirlineBalance, Balance
-from heliograph.demo.charts import BLUE, FONT, VERMILION, hours_chart, priority_label, waits_chart
+from heliograph.demo.charts import hours_chart, priority_label, waits_chart
 from heliograph.demo.figures import HourOfDay
 from heliograph.demo.latency import Percentiles
 from heliograph.demo.outcome import Outcome
+from heliograph.page import document, escape, table
 
 FEW_FLIGHTS = 30
 _BALANCE_COLUMNS = (
@@ -75,28 +75,27 @@ def page(outcome: Outcome, origin: str) -> str:
     waits = waits_chart(outcome.waits).to_html(full_html=False, include_plotlyjs=False, config=config)
     balance = outcome.balance
     verdict = "The balance adds up" if balance.adds_up else "The balance does not add up"
-    differences = "".join(f"<li>{html.escape(each)}</li>" for each in balance.differences)
-    return _PAGE.format(
-        font=FONT,
-        blue=BLUE,
-        vermilion=VERMILION,
+    differences = "".join(f"<li>{escape(each)}</li>" for each in balance.differences)
+    flights = f"{sum(each.flights for each in balance.airlines):,}"
+    body = _BODY.format(
         verdict=verdict,
         verdict_class="good" if balance.adds_up else "bad",
         differences=f"<ul>{differences}</ul>" if differences else "",
-        flights=f"{sum(each.flights for each in balance.airlines):,}",
         airlines=len(balance.airlines),
-        origin=html.escape(origin),
+        origin=escape(origin),
         seconds=f"{outcome.seconds:.0f}",
-        machine=html.escape(outcome.machine),
-        seen="".join(f"<li>{html.escape(sentence)}</li>" for sentence in seen(outcome)),
+        machine=escape(outcome.machine),
+        seen="".join(f"<li>{escape(sentence)}</li>" for sentence in seen(outcome)),
         hours=hours,
-        hours_seen=html.escape(_hours_seen(outcome.hours)),
+        hours_seen=escape(_hours_seen(outcome.hours)),
         waits=waits,
-        waits_seen=html.escape(_waits_seen(outcome)),
-        balance=_html_table(_BALANCE_COLUMNS, _balance_rows(balance)),
-        throughput=_html_table(_THROUGHPUT_COLUMNS, _throughput_rows(outcome)),
-        latency=_html_table(_LATENCY_COLUMNS, _latency_rows(outcome)),
+        waits_seen=escape(_waits_seen(outcome)),
+        balance=table(_BALANCE_COLUMNS, _balance_rows(balance), of_numbers=True),
+        throughput=table(_THROUGHPUT_COLUMNS, _throughput_rows(outcome), of_numbers=True),
+        latency=table(_LATENCY_COLUMNS, _latency_rows(outcome), of_numbers=True),
     )
+    heading = f"{flights} flights through Heliograph"
+    return document(f"Heliograph: {flights} flights", body, heading=heading, style=_STYLE)
 
 
 def seen(outcome: Outcome) -> Iterator[str]:
@@ -197,41 +196,13 @@ def _table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[st
     return table
 
 
-def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in columns)
-    body = "".join(f"<tr>{_html_cells(row)}</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+_STYLE = """
+body { max-width: 60rem; }
+.verdict { border-left: .4rem solid var(--blue); background: var(--tint); padding: .75rem 1rem; }
+.verdict.bad { border-color: var(--bad); background: var(--bad-tint); color: inherit; font-weight: inherit; }
+"""
 
-
-def _html_cells(row: Sequence[str]) -> str:
-    numbers = "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
-    return f'<th scope="row">{html.escape(row[0])}</th>{numbers}'
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Heliograph: {flights} flights</title>
-<style>
-body {{ font-family: {font}; color: #1f2933; background: #fff; line-height: 1.5; }}
-body {{ max-width: 60rem; margin: 0 auto; padding: 2rem 1rem 4rem; }}
-h1 {{ margin-bottom: 0; }}
-h2 {{ margin-top: 2.5rem; }}
-.facts {{ color: #4a5560; margin-top: .25rem; }}
-.verdict {{ border-left: .4rem solid {blue}; background: #f1f6fa; padding: .75rem 1rem; }}
-.verdict.bad {{ border-color: {vermilion}; background: #fdf2ea; }}
-.wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1rem 0; }}
-th, td {{ padding: .3rem .75rem; text-align: right; border-bottom: 1px solid #d8dee4; }}
-th:first-child {{ text-align: left; font-weight: 600; }}
-thead th {{ border-bottom-width: 2px; }}
-</style>
-</head>
-<body>
-<h1>{flights} flights through Heliograph</h1>
-<p class="facts">Flights {origin}, {airlines} airlines, {seconds} seconds on {machine}.</p>
+_BODY = """<p class="faint">Flights {origin}, {airlines} airlines, {seconds} seconds on {machine}.</p>
 <div class="verdict {verdict_class}"><strong>{verdict}.</strong>{differences}<ul>{seen}</ul></div>
 <h2>Flights and mean delay by hour of day</h2>
 <p>{hours_seen}</p>
@@ -239,7 +210,7 @@ thead th {{ border-bottom-width: 2px; }}
 <h2>Wait in the work queue by priority</h2>
 <p>{waits_seen}</p>
 {waits}
-<p class="facts">Box: the middle half of the flights, with the median; whiskers: 5 and 95 in 100.</p>
+<p class="faint">Box: the middle half of the flights, with the median; whiskers: 5 and 95 in 100.</p>
 <h2>The balance</h2>
 <p>Numbers of different flights. Published, archived and acknowledged by the ordered subscriber must be equal;
 queued is worked off and dead letters together; the dead letters are the cancelled flights, one by one.</p>
@@ -247,7 +218,4 @@ queued is worked off and dead letters together; the dead letters are the cancell
 <h2>Throughput</h2>
 {throughput}
 <h2>Latency</h2>
-{latency}
-</body>
-</html>
-"""
+{latency}"""

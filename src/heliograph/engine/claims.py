@@ -64,6 +64,8 @@ class Claims(Selecting):
         check_claim(consumer, ttl_ns)
         subscription.touched_ns = now_ns
         self.tick(now_ns)
+        # None shall mean that there is none: a claim looks through all there is
+        self._load(subscription, max_messages, now_ns, at_most=subscription.unloaded)
         sequences = self._select(subscription, max_messages, max_bytes, "", oversized_first, now_ns)
         if not sequences:
             return None

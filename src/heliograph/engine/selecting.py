@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from heliograph.engine.administration import Administration
 from heliograph.engine.capacity import within
+from heliograph.engine.page import PAGE_MESSAGES
 from heliograph.engine.subscription import Subscription
+
+LOOKED_THROUGH = 20_000
+"""Messages that a pull looks through for ready ones, about: a tenth of a second."""
 
 
 class Selecting(Administration):
@@ -38,10 +42,19 @@ class Selecting(Administration):
         subscription.topic.log.fetch(sequences)
         return sequences
 
-    def _load(self, subscription: Subscription, count: int, now_ns: int) -> None:
-        """Have `count` ready messages, if there are so many. Eager subscriptions have all of theirs already."""
+    def _load(self, subscription: Subscription, count: int, now_ns: int, *, at_most: int = LOOKED_THROUGH) -> None:
+        """Have `count` ready messages, if there are so many. Eager subscriptions have all of theirs already. Where many
+        wait for the turns of few ordering keys, whoever waits is woken to look further: nobody else shall wait long
+        meanwhile."""
+        looked = 0
         while subscription.backlog.count < count and subscription.unloaded:
-            subscription.load_more(count - subscription.backlog.count)
+            if looked >= at_most:
+                self.woken.add(subscription.name)
+                return
+            before = subscription.unloaded
+            # a page at least, once some of them turned out not to be ready
+            subscription.load_more(max(count - subscription.backlog.count, PAGE_MESSAGES if looked else 1))
+            looked += before - subscription.unloaded
             expired = subscription.expired(now_ns)
             if expired:
                 self._expire(subscription, expired, now_ns)

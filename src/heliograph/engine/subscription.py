@@ -233,6 +233,11 @@ class Subscription(Loading):
         groups: dict[int, tuple[Lease, list[int]]] = {}
         for sequence, lease in self.leases.by_sequence.items():
             groups.setdefault(id(lease), (lease, []))[1].append(sequence)
+        behind = sorted(self._keys) if self._keys is not None else []
+        if self.is_eager:
+            earlier = list(self._earlier or ())
+        else:  # who waits for its key's turn is as if it were not loaded, and will be again, in order
+            earlier, behind = union(self._earlier or (), to_runs(behind)), []
         return SubscriptionRestored(
             name=self.name,
             number=self.number,
@@ -243,7 +248,7 @@ class Subscription(Loading):
             next_sequence=self.next_sequence,
             lease_number=self.lease_number,
             ready=self.backlog.packed(),
-            behind=list(self._keys) if self._keys is not None else [],
+            behind=behind,
             delayed=self._delayed.instants() if self._delayed is not None else {},
             expires=self._expires.instants() if self._expires is not None else {},
             leases=[
@@ -260,7 +265,7 @@ class Subscription(Loading):
             revived_ns=dict(self._revived_ns or {}),
             first_sequence=self.first_sequence,
             used_ns=self.used_ns,
-            earlier=pack_runs(self._earlier) if self._earlier is not None else b"",
+            earlier=pack_runs(earlier) if earlier else b"",
         )
 
     def restore(self, state: SubscriptionRestored) -> None:

@@ -24,6 +24,7 @@ from heliograph.server import claims, events, health, queue_openapi, unacknowled
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
+from heliograph.server.console.door import console_routes
 from heliograph.server.courtesy import DEMAND
 from heliograph.server.feed import Feeds
 from heliograph.server.grpc.call import GrpcApplication
@@ -33,7 +34,9 @@ from heliograph.server.hooks import Hooks, hooked
 from heliograph.server.hosts import Hosts
 from heliograph.server.http import BODY_BYTES_MAX, MethodNotAllowed, answer, answer_error, check_origin
 from heliograph.server.initial import Initial
+from heliograph.server.job_status import JobStatuses
 from heliograph.server.listening import listen
+from heliograph.server.pipelines import pipeline_routes
 from heliograph.server.pubsub.methods import pubsub_methods
 from heliograph.server.pubsub.profile import LENIENT, STRICT, Profile
 from heliograph.server.pubsub.schema_checks import SchemaChecks
@@ -147,6 +150,8 @@ class Application:
         bindings = pubsub_bindings()
         routes += staging_routes(SchemaChecks(broker, SchemaStore(broker), profile).checked)
         routes += [*queue_routes(commands), *rest_routes(commands), *push_routes(self.pushing)]
+        statuses = JobStatuses(broker)
+        routes += [*pipeline_routes(statuses), *console_routes(statuses)]
         routes += statistics_routes(self.pushing)
         routes.append(queue_openapi.openapi_route(__version__))
         self._rest = RestDoor(bindings, methods, translate)

@@ -29,7 +29,7 @@ async def front(scope: Scope, _receive: Receive, send: Send, _broker: Broker) ->
     if any(name == b"accept" and b"text/html" in value for name, value in scope["headers"]):
         text = (
             f"Heliograph {__version__}: Pub/Sub v1 over gRPC and at /v1/, described at /openapi/pubsub.json; "
-            "work queues at /api/v1/command\n"
+            "work queues at /api/v1/command; the console for people at /console\n"
         )
     await answer(send, text.encode(), headers=(TEXT,))
 

@@ -19,6 +19,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
+HTML = (b"content-type", b"text/html; charset=utf-8")
 
 T = TypeVar("T")
 
@@ -111,18 +112,19 @@ def check_utf8(body: bytes) -> None:
         body.decode()
 
 
-async def read_json(receive: Receive, decode: Callable[[bytes], T]) -> T:
+async def read_json(receive: Receive, decode: Callable[[bytes], T], bytes_max: int = BODY_BYTES_MAX) -> T:
     """The request body, decoded.
 
     Args:
         decode: that of a msgspec decoder.
+        bytes_max: of the body.
 
     Raises:
         InvalidArgument: it is not what `decode` takes.
         BodyTooLarge, ClientGone: see `read_body`.
     """
     try:
-        return decode(await read_body(receive))
+        return decode(await read_body(receive, bytes_max))
     except UNREADABLE as error:
         raise InvalidArgument(f"The request is not what this path takes: {error}") from None
 

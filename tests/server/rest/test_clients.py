@@ -31,7 +31,7 @@ def transports(server: Serving) -> Iterator[tuple[Any, Any]]:
 def test_the_official_client_works_over_rest(transports: tuple[Any, Any], project: str) -> None:
     publisher, subscriber = PublisherClient(transport=transports[0]), SubscriberClient(transport=transports[1])
     topic, subscription = f"{project}/topics/topic-1", f"{project}/subscriptions/sub-1"
-    created = publisher.create_topic(name=topic, timeout=10)
+    created = publisher.create_topic(name=topic, timeout=30)
     assert created == publisher.get_topic(topic=topic)
     with pytest.raises(Conflict):
         publisher.create_topic(name=topic)
@@ -53,7 +53,7 @@ def test_the_official_batching_publisher_works_over_rest(transports: tuple[Any, 
     publisher = pubsub_v1.PublisherClient(transport=transports[0])
     publisher.create_topic(name=topic)
     futures = [publisher.publish(topic, b"message %d" % number, number=str(number)) for number in range(20)]
-    assert len({future.result(10) for future in futures}) == 20
+    assert len({future.result(30) for future in futures}) == 20
     publisher.stop()
 
 

@@ -84,7 +84,7 @@ def test_1_4_3_a_request_is_measured_as_it_would_be_in_grpc(http: Http, topic: s
 def test_1_6_1_a_waiting_pull_whose_client_has_gone_takes_no_message(
     http: Http, server: Serving, broker: LocalBroker, topic: str, subscription: str, how: str
 ) -> None:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.request("POST", f"/v1/{subscription}:pull", '{"maxMessages": 1}')
     wait_until(lambda: is_watched(broker, subscription))
     if how == "reset":
@@ -100,7 +100,7 @@ def test_a_waiting_pull_gets_the_message_when_it_comes(http: Http, topic: str, s
     waiting = threading.Thread(target=lambda: answers.append(post(http, subscription, "pull", maxMessages=1)))
     waiting.start()
     post(http, topic, "publish", messages=[{"data": "YQ=="}])
-    waiting.join(10)
+    waiting.join(30)
     assert answers[0]["receivedMessages"][0]["message"]["data"] == "YQ=="
 
 

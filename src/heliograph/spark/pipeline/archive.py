@@ -84,7 +84,7 @@ def archive(
     token: str = "",
     fail_on_data_loss: bool = True,
     limits: Limits = LIMITS_DEFAULT,
-    progress: Callable[[int], None] = lambda messages: None,
+    progress: Callable[[int, int], None] = lambda messages, left: None,
 ) -> Archived:
     """Archive what the topic's log holds and the archive does not hold yet. A second run adds nothing.
 
@@ -97,7 +97,7 @@ def archive(
         fail_on_data_loss: whether it is an error that the broker has trimmed messages since the last run that were
             never archived. What was trimmed before the first run of all is none.
         limits: of batches and files.
-        progress: is told of each batch how many messages it had.
+        progress: is told of each batch how many messages it had, and how many are left.
 
     Raises:
         TopicNotFound: no such topic.
@@ -124,7 +124,7 @@ def archive(
                     last = min(last, client.extent(topic, first, limits.batch_bytes))
                 source = Source(endpoint, token, topic, fail_on_data_loss, limits.file_messages)
                 added.append(_add(spark, table, source, LogBounds(bounds.topic_number, first, last)))
-                progress(added[-1].rows)
+                progress(added[-1].rows, bounds.last - last)
                 first = last + 1
     return Archived(
         topic=topic,

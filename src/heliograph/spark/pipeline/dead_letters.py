@@ -199,7 +199,7 @@ def _cell(text: str) -> str:
 
 def page(groups: list[dict[str, Any]]) -> str:
     """The page as HTML that needs no network."""
-    from heliograph.spark.pipeline.page import document, table
+    from heliograph.page import document, table
 
     total = sum(group["count"] for group in groups)
     body = f"<p>{total:,} messages, {len(groups):,} kinds of failure.</p>"

@@ -106,12 +106,12 @@ def checked_pattern(pattern: str) -> str:
 
 
 class Tell(Protocol):
-    """Told while a job works: what it does, and how many more rows are done."""
+    """Told while a job works: what it does, how many more rows are done, and how many are left (None = unknown)."""
 
-    def __call__(self, what: str, rows: int = 0) -> None: ...
+    def __call__(self, what: str, rows: int = 0, lag: int | None = None) -> None: ...
 
 
-def silent(what: str, rows: int = 0) -> None:
+def silent(what: str, rows: int = 0, lag: int | None = None) -> None:
     """Nobody listens."""
 
 

@@ -15,6 +15,8 @@ from heliograph.spark.pipeline.metrics import metrics
 from heliograph.spark.pipeline.reconcile import reconcile
 from heliograph.spark.pipeline.refine import RefineOptions, refine
 from heliograph.spark.pipeline.replay import ReplayOptions, replay
+from heliograph.spark.pipeline.reporter import Reporter, reporting
+from heliograph.wire.job_report import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +79,7 @@ def _archive(spark: SparkSession, place: Place, options: JobOptions, tell: Tell)
                     directory=place.table("archive"),
                     fail_on_data_loss=not options.allow_data_loss,
                     limits=options.limits,
-                    progress=lambda rows, topic=topic: tell(f"archiving {topic}", rows),  # type: ignore[misc]
+                    progress=lambda rows, left, topic=topic: tell(f"archiving {topic}", rows, left),  # type: ignore[misc]
                 )
             )
         except TopicNotFound as error:
@@ -165,8 +167,9 @@ def job_named(name: str) -> Job:
 
 
 def run_once(spark: SparkSession, job: Job, place: Place, options: JobOptions, tell: Tell = silent) -> Outcome:
-    """One run, remembered in the pipeline's directory. Raises: HeliographError, also remembered."""
-    return recorded(place.directory, job.name, lambda: job.run(spark, place, options, tell))
+    """One run, remembered in the pipeline's directory, and told to the broker. Raises: HeliographError, as well."""
+    with reporting(place, job.name, tell) as reporter:
+        return _run(spark, job, place, options, reporter, "done")
 
 
 def run_continuously(
@@ -191,9 +194,19 @@ def run_continuously(
     Raises:
         HeliographError: a run failed.
     """
-    while True:
-        try:
-            told(run_once(spark, job, place, options, tell))
-        except Unavailable as error:
-            tell(f"waiting: {error.message}")
-        sleep(pause_seconds)
+    with reporting(place, job.name, tell) as reporter:
+        while True:
+            try:
+                told(_run(spark, job, place, options, reporter, "idle"))
+            except Unavailable as error:
+                reporter.failed(error.message, "idle")
+                reporter.tell(f"waiting: {error.message}")
+            sleep(pause_seconds)
+
+
+def _run(spark: SparkSession, job: Job, place: Place, options: JobOptions, reporter: Reporter, then: State) -> Outcome:
+    """One run; `then` is the job's state after it."""
+    reporter.began()
+    outcome = recorded(place.directory, job.name, lambda: job.run(spark, place, options, reporter.tell))
+    reporter.ended(outcome, then)
+    return outcome

@@ -169,8 +169,9 @@ def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, 
             end = min(begin + BATCH_POSITIONS_MAX - 1, last)
             tell(f"positions {begin:,} to {end:,}")
             with in_one_line("Measuring"):
-                rows += _Batch(spark, place, table, subscriptions, width).add(begin, end)
-            tell(f"positions {begin:,} to {end:,}", rows)
+                added = _Batch(spark, place, table, subscriptions, width).add(begin, end)
+            tell(f"positions {begin:,} to {end:,}", added, last - end)
+            rows += added
             begin = end + 1
     figures: dict[str, int | float | str] = {"events": rows}
     if rows or (table.files(SERIES) and not place.table("metrics-by-window").exists()):

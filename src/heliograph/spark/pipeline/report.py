@@ -12,18 +12,18 @@ import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from heliograph.page import BLUE, FONT, GREY, INK, VERMILION, document, table
 from heliograph.spark.pipeline.job import Run, runs
-from heliograph.spark.pipeline.page import FONT, document, table
 from heliograph.spark.pipeline.table import write_whole
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5f6b76")
+COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY)
 DASHES = ("solid", "dash", "dot", "dashdot")
 SUBSCRIPTIONS_MAX = 8
 """In a chart; the ones with the most messages."""
 
 _LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
-    "font": {"family": FONT, "size": 14, "color": "#1f2933"},
+    "font": {"family": FONT, "size": 14, "color": INK},
     "margin": {"l": 80, "r": 30, "t": 50, "b": 60},
     "height": 420,
     "legend": {"orientation": "h", "y": -0.2},

@@ -1,0 +1,1 @@
+"""The console: pages for people, on the broker's own port."""
