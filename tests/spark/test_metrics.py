@@ -18,7 +18,9 @@ from heliograph.engine.settings import DAY_NS, SECOND_NS, SubscriptionSettings, 
 from heliograph.spark.door import Address
 from heliograph.spark.pipeline.job import Place
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
+from heliograph.spark.pipeline.maintain import MaintainOptions, Retention, hour_of
 from heliograph.spark.pipeline.metrics import read_metrics
+from heliograph.spark.pipeline.table import Table
 from tests.spark.fakes import ServerThread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -134,3 +136,18 @@ def test_a_seek_settles_what_it_passes_over_and_opens_what_it_brings_back(
     assert figures.loc[SECOND]["backlog"].tolist() == [10, 6]
     for subscription in (FIRST, SECOND):
         assert broker.statistics(subscription).ready == figures.loc[subscription]["backlog"].iloc[-1]
+    check_retention(spark, where)
+
+
+def check_retention(spark: SparkSession, where: Place) -> None:
+    """Parts of figures become one by day, and go when the day is too old."""
+    parts, before = Table(where.table("metrics")), read_metrics(spark, where.directory).count()
+    kept = run_once(spark, job_named("maintain"), where, JobOptions(maintain=MaintainOptions(Retention(0))))
+    assert (kept.figures["batches before"], kept.figures["batches"], kept.figures["removed rows"]) == (2, 1, 0)
+    assert [hour_of(file).strip() for commit in parts.commits("events") for file in commit.files] == ["2013-07-01"]
+    assert read_metrics(spark, where.directory).count() == before
+    retention = Retention(86_400 * 10**5, tables={"metrics": 86_400})
+    gone = run_once(spark, job_named("maintain"), where, JobOptions(maintain=MaintainOptions(retention)))
+    assert gone.figures["removed rows"] > 0
+    assert parts.files("events") == []
+    measure(spark, where)  # goes on where it was

@@ -183,12 +183,23 @@ def reconcile() -> Own:
 
 
 @job_command("dead-letters")
-def dead_letters() -> Own:
-    """Tell what could not be processed: top reasons, fingerprints of errors, first and last seen, samples.
+def dead_letters(
+    version_attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The attribute that tells the version of a message's producer; may be repeated "
+            "(default producer_version, app_version, version).",
+            metavar="NAME",
+        ),
+    ] = None,
+) -> Own:
+    """Tell what could not be processed, and what may be redriven: reasons, fingerprints of errors, first and last seen.
 
     Example: heliograph pipeline run dead-letters
     """
-    return {}
+    from heliograph.spark.pipeline.dead_letters import VERSION_ATTRIBUTES, DeadLetterOptions
+
+    return {"dead_letters": DeadLetterOptions(tuple(version_attribute or VERSION_ATTRIBUTES))}
 
 
 @job_command("replay")
@@ -248,7 +259,7 @@ def maintain(
             (retain_table, "retain-table"),
         )
     ]
-    retention = Retention(parse_seconds(general[0]) if general else 0, *spans)
+    retention = Retention(parse_seconds(general[0]) if general else 0, *spans).checked()
     return {"maintain": MaintainOptions(retention, parse_size(batch_size))}
 
 
@@ -277,7 +288,10 @@ def _run(
         raise typer.BadParameter("a job runs once or continuously, not both", param_hint="--continuous")
     settings, pause_seconds = parse_pairs(conf, "conf"), parse_seconds(pause)
     jobs = import_extra("heliograph.spark.pipeline.jobs", extra="spark", for_what="the pipeline")
+    from heliograph.spark.pipeline.job import checked_pattern
+
     options, job = jobs.JobOptions(**make_options()), jobs.job_named(name)
+    checked_pattern(topic_pattern)
     with target as door:
         place = place_of(door, directory, topic or [], token, topic_pattern)
         options = _full_names(options, door)
@@ -340,10 +354,10 @@ def _go_on(
 def place_of(door: Door, directory: Path, topics: list[str], token: str, topic_pattern: str = "") -> Place:
     """Where the pipeline works, as the command line names it."""
     from heliograph.spark.door import Address
-    from heliograph.spark.pipeline.job import Place, checked_pattern
+    from heliograph.spark.pipeline.job import Place
 
     names = tuple(door.topic(name) for name in topics)
-    return Place(Address(door.url, token=token), directory.absolute(), names, checked_pattern(topic_pattern))
+    return Place(Address(door.url, token=token), directory.absolute(), names, topic_pattern)
 
 
 def show_outcome(name: str, outcome: Outcome, seconds: float, as_json: bool) -> None:

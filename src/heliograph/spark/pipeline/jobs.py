@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from heliograph.errors import HeliographError, InvalidArgument, TopicNotFound, Unavailable
 from heliograph.spark.pipeline import archive as archiving
-from heliograph.spark.pipeline.dead_letters import dead_letters
+from heliograph.spark.pipeline.dead_letters import DeadLetterOptions, dead_letters
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, recorded, silent
 from heliograph.spark.pipeline.maintain import MaintainOptions, maintain
 from heliograph.spark.pipeline.metrics import metrics
@@ -33,7 +33,7 @@ class JobOptions(NamedTuple):
         allow_data_loss: archive: go on where the broker has trimmed what was never archived.
         delta: archive, refine: keep a Delta log beside the files, from now on.
         window_seconds: metrics: the width of windows.
-        refine, replay, maintain: see there.
+        refine, dead_letters, replay, maintain: see there.
     """
 
     limits: archiving.Limits = archiving.Limits()
@@ -41,6 +41,7 @@ class JobOptions(NamedTuple):
     delta: bool = False
     window_seconds: float = 60.0
     refine: RefineOptions = RefineOptions()
+    dead_letters: DeadLetterOptions = DeadLetterOptions()
     replay: ReplayOptions = ReplayOptions()
     maintain: MaintainOptions = MaintainOptions()
 
@@ -129,8 +130,8 @@ JOBS: Mapping[str, Job] = {
             "dead-letters",
             "what could not be processed: reasons, fingerprints of errors, samples",
             "quarantine/, event log, archive/",
-            "dead-letters/, dead-letters.html, .md",
-            lambda spark, place, _options, tell: dead_letters(spark, place, tell),
+            "dead-letters/, redrive-candidates/, dead-letters.html, .md",
+            lambda spark, place, options, tell: dead_letters(spark, place, options.dead_letters, tell),
         ),
         Job(
             "replay",

@@ -43,6 +43,13 @@ class Retention(NamedTuple):
     topics: Mapping[str, float] = {}
     tables: Mapping[str, float] = {}
 
+    def checked(self) -> Retention:
+        """The same. Raises: InvalidArgument (it names a table that there is not)."""
+        unknown = sorted(self.tables.keys() - set(TABLES))
+        if unknown:
+            raise InvalidArgument(f"There is no table {unknown[0]!r} to retain; there are {', '.join(TABLES)}")
+        return self
+
     def of(self, table: str, topic: str) -> float:
         """Of a topic's rows in a table."""
         return self.tables.get(table, self.topics.get(topic, self.seconds))
@@ -69,9 +76,7 @@ def maintain(spark: SparkSession, place: Place, options: MaintainOptions, tell: 
         FailedPrecondition: one is damaged. One that is in use is left alone.
         InvalidArgument: a retention is given for a table that there is not.
     """
-    unknown = sorted(options.retention.tables.keys() - set(TABLES))
-    if unknown:
-        raise InvalidArgument(f"There is no table {unknown[0]!r} to retain; there are {', '.join(TABLES)}")
+    options.retention.checked()
     counts = {"batches before": 0, "batches": 0, "files before": 0, "files": 0, "removed rows": 0, "stray files": 0}
     remarks: list[str] = []
     for name in TABLES:
