@@ -121,6 +121,7 @@ def test_the_doctor_finds_a_missing_java(tmp_path: Path, monkeypatch: pytest.Mon
     assert (java.verdict, "install Java 17" in java.advice) == (Verdict.WARNING, True)
 
 
+@pytest.mark.slow
 def test_the_doctor_knows_a_server(serve: Start, heliograph: Run) -> None:
     server = serve("--store", "memory")
     ran = heliograph("doctor", "--port", str(server.port), "--json")
@@ -168,6 +169,7 @@ def shell(directory: Path, server: str) -> Callable[..., str]:
     return call
 
 
+@pytest.mark.slow
 def test_a_command_on_a_data_directory_leaves_its_event_log(serve: Start, heliograph: Run, tmp_path: Path) -> None:
     server = serve("--data-dir", "data")
     url = f"http://127.0.0.1:{server.port}"
