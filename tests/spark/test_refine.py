@@ -64,7 +64,7 @@ def numbered(*numbers: int) -> list[bytes]:
 
 @pytest.fixture
 def refining(spark: SparkSession, tmp_path: Path) -> Iterator[Refining]:
-    broker = LocalBroker.open(tmp_path / "broker")
+    broker = LocalBroker.open(tmp_path / "broker", event_retention_ns=DAY_NS)
     broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result()
     with ServerThread(broker) as server:
         yield Refining(spark, broker, Place(Address(server.endpoint), tmp_path / "pipeline"))
