@@ -72,6 +72,37 @@ def record_batch(topic: str, topic_number: int, messages: Sequence[Message], sch
     return _record_batch(_Columns(topic, topic_number, messages), schema)
 
 
+def carried(columns: Sequence[str]) -> list[str]:
+    """Of the columns of `SCHEMA` that somebody wants, those that must be sent for `completed` to have them all. The
+    others follow from these, and what is not sent costs the broker nothing."""
+    return list(dict.fromkeys(_FOLLOW_FROM.get(column, column) for column in columns if column != "topic"))
+
+
+def completed(batch: pa.RecordBatch, topic: str, topic_number: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A record batch as `record_batch` makes it, of one with the columns `carried`.
+
+    Args:
+        batch: what was sent.
+        topic, topic_number: see `record_batch`.
+        schema: from `schema_of`.
+    """
+
+    def column(name: str) -> pa.Array:
+        match name:
+            case "topic":
+                return _repeated(topic, batch.num_rows, pa.string())
+            case "message_id":
+                return _message_ids(topic_number, batch.column("sequence"))
+            case "publish_time":
+                return _publish_times(batch.column("publish_time_ns"))
+        return batch.column(name)
+
+    return pa.RecordBatch.from_arrays([column(name) for name in schema.names], schema=schema)
+
+
+_FOLLOW_FROM = {"message_id": "sequence", "publish_time": "publish_time_ns"}
+
+
 def claim_record_batch(
     topic: str, topic_number: int, claim: int, deliveries: Sequence[tuple[Message, int]], schema: pa.Schema
 ) -> pa.RecordBatch:
@@ -109,11 +140,7 @@ class _Columns:
         return self._sequences
 
     def message_id(self) -> pa.Array:
-        base = self._topic_number * SEQUENCES_PER_TOPIC
-        if base + SEQUENCES_PER_TOPIC < 2**63:
-            return pc.add(self._sequences, base).cast(pa.string())
-        digits = pc.utf8_lpad(self._sequences.cast(pa.string()), _SEQUENCE_DIGITS, "0")
-        return pc.binary_join_element_wise(str(self._topic_number), digits, "")
+        return _message_ids(self._topic_number, self._sequences)
 
     def ordering_key(self) -> pa.Array:
         keys = [message.ordering_key for message in self._messages]
@@ -139,7 +166,7 @@ class _Columns:
         return pa.array(instants, pa.int64())
 
     def publish_time(self) -> pa.Array:
-        return pc.divide(self._publish_times_ns, 1_000).cast(pa.timestamp("us", tz="UTC"))
+        return _publish_times(self._publish_times_ns)
 
     def publish_time_ns(self) -> pa.Array:
         return self._publish_times_ns
@@ -159,6 +186,18 @@ class _Columns:
 
 # not pa.array: that loads pandas where there is one, which takes longer than Arrow, and no server needs it to start
 _NO_STRINGS = pa.nulls(0, pa.string())
+
+
+def _message_ids(topic_number: int, sequences: pa.Array) -> pa.Array:
+    base = topic_number * SEQUENCES_PER_TOPIC
+    if base + SEQUENCES_PER_TOPIC < 2**63:
+        return pc.add(sequences, base).cast(pa.string())
+    digits = pc.utf8_lpad(sequences.cast(pa.string()), _SEQUENCE_DIGITS, "0")
+    return pc.binary_join_element_wise(str(topic_number), digits, "")
+
+
+def _publish_times(publish_times_ns: pa.Array) -> pa.Array:
+    return pc.divide(publish_times_ns, 1_000).cast(SCHEMA.field("publish_time").type)
 
 
 def _repeated(value: object, count: int, kind: pa.DataType) -> pa.Array:
