@@ -16,6 +16,8 @@ import pytest
 
 from heliograph.cli.doctor import Verdict, examine
 from heliograph.cli.pipeline_run import instant_ns, shown
+from heliograph.errors import Unavailable
+from heliograph.spark.pipeline.job import Outcome, recorded
 from tests.cli.conftest import HELIOGRAPH, Run, Start, environment
 from tests.spark.gateway import Gateway
 
@@ -63,6 +65,38 @@ def test_without_a_valid_token_a_job_ends_before_spark_starts_and_says_which_opt
 
 def test_once_and_continuously_exclude_each_other(heliograph: Run) -> None:
     assert heliograph("pipeline", "run", "archive", "--once", "--continuous").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--retain", "90d", "--retain", "30d"), "give one span for all topics, and others as TOPIC=SPAN"),
+        (("--retain-table", "archives=1d"), "There is no table 'archives' to retain; there are archive, refined"),
+    ],
+)
+def test_what_maintain_does_not_understand_is_told_before_anything_runs(
+    heliograph: Run, tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    ran = heliograph("pipeline", "run", "maintain", "--data-dir", str(tmp_path / "data"), *options)
+    assert (ran.returncode != 0, says in " ".join(ran.stderr.replace("│", " ").split())) == (True, True)
+
+
+def test_the_status_tells_the_last_error_also_when_a_later_run_was_good(heliograph: Run, tmp_path: Path) -> None:
+    def failing() -> Outcome:
+        raise Unavailable("No answer")
+
+    directory = tmp_path / "pipeline"
+    with pytest.raises(Unavailable):
+        recorded(directory, "archive", failing)
+    recorded(directory, "archive", lambda: Outcome(5, 2, {"topics": 1}))
+    with pytest.raises(Unavailable):
+        recorded(directory, "metrics", failing)
+    ran = heliograph("pipeline", "status", "--directory", str(directory), "--json")
+    found = {each["job"]: each for each in json.loads(ran.stdout)}
+    names = ("state", "lag", "error", "last_error", "figures")
+    assert [found["archive"][name] for name in names] == ["done", 2, "", "No answer", {"topics": 1}]
+    assert [found["metrics"][name] for name in names] == ["failed", 0, "No answer", "No answer", {}]
+    assert "ago: No answer" in heliograph("pipeline", "status", "--directory", str(directory)).stdout
 
 
 def test_instants_and_figures_are_read_and_written() -> None:
