@@ -50,7 +50,7 @@ def server_process(store: str, *arguments: str) -> Iterator[ServerProcess]:
         RuntimeError: it did not start; the text is what it said.
     """
     with tempfile.TemporaryDirectory(prefix="heliograph-bench-") as directory:
-        command = ["heliograph", "serve", "--port", "0", "--store", store, *arguments]
+        command = ["heliograph", "serve", "--port", "0", "--store", store, "--end-with-stdin", *arguments]
         if store == "sqlite":
             command += ["--data-dir", str(Path(directory) / "data")]
         with _process(command, Path(directory) / "stderr") as process:
@@ -74,7 +74,7 @@ def _process(module: list[str], said: Path) -> Iterator[ServerProcess]:
         process = subprocess.Popen(
             [sys.executable, "-m", *module],
             env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # closed with this process, however it ends
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
@@ -102,5 +102,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    assert process.stdin is not None
     assert process.stdout is not None
+    process.stdin.close()
     process.stdout.close()

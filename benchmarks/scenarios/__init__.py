@@ -1,6 +1,11 @@
 """The scenarios, one module for each place where time goes. A new module is named in `MODULES`."""
 
+import os
+
 from benchmarks.harness import Suite
+
+BIG = os.environ.get("BIG", "") not in {"", "0"}
+"""Whether to measure with 10,000,000 messages what is measured with 1,000,000 otherwise."""
 
 MODULES = (
     "benchmarks.scenarios.in_process",
@@ -15,6 +20,7 @@ MODULES = (
     "benchmarks.scenarios.log_door",
     "benchmarks.scenarios.queue_door",
     "benchmarks.scenarios.spark",
+    "benchmarks.scenarios.pipeline",
 )
 
 suite = Suite()

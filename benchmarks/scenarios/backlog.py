@@ -7,7 +7,6 @@ several GB of disk. The broker is a process of its own, so that its memory is it
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,9 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.harness import Figures, Load, Scale
-from benchmarks.scenarios import suite
+from benchmarks.scenarios import BIG, suite
 
-BIG = os.environ.get("BIG", "") not in {"", "0"}
 MESSAGES = 10_000_000 if BIG else 1_000_000
 KINDS = ("plain", "prioritised", "ten_priorities")  # prioritised: all the same; ten_priorities: each message another
 SECONDS_MAX = 300.0

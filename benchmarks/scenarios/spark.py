@@ -9,7 +9,8 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 TOPIC, SINK = "projects/bench/topics/spark", "projects/bench/topics/sink"
 SUBSCRIPTION = "projects/bench/subscriptions/spark"
 MESSAGES = 1_000_000
+STREAMED = (1_000_000, 4_000_000)
+PER_TRIGGER = 500_000
 BATCH = 1_000
 PAYLOAD = b"x" * 100
+DRAFTS = (types.PubsubMessage(data=PAYLOAD),) * BATCH
 CALLS_PER_SECOND = 40
 WARM_UP_BATCHES = 10
 
@@ -60,46 +64,77 @@ class Bench:
         self.stubs.create_subscription(request, timeout=WAIT_SECONDS_MAX)
         self.publish(messages)
 
-    def publish(self, messages: int) -> None:
-        """Messages of 100 bytes, a thousand a call."""
-        message = types.PubsubMessage(data=PAYLOAD)
-        request = types.PublishRequest.serialize(types.PublishRequest(topic=TOPIC, messages=[message] * BATCH))
-        for _ in range(messages // BATCH):
+    def publish(self, messages: int, drafts: Sequence[types.PubsubMessage] = DRAFTS) -> None:
+        """Messages to the topic, a call for all `drafts`, again and again."""
+        request = types.PublishRequest.serialize(types.PublishRequest(topic=TOPIC, messages=drafts))
+        for _ in range(messages // len(drafts)):
             self.stubs.publish(request, timeout=WAIT_SECONDS_MAX)
 
-    def frame(self) -> DataFrame:
+    def frame(self, **options: Any) -> DataFrame:
         """The whole topic."""
-        return session().read.format("heliograph").options(endpoint=self.endpoint, topic=TOPIC).load()
+        return session().read.format("heliograph").options(endpoint=self.endpoint, topic=TOPIC, **options).load()
 
     def stream(self, **options: Any) -> DataFrame:
         """The topic, or with `subscription` the queue, as a stream."""
         return session().readStream.format("heliograph").options(endpoint=self.endpoint, **options).load()
 
 
-@suite.scenario(store=("sqlite", "memory"), target="800,000 messages/s")
+@suite.scenario()
+def spark_parquet_read(scale: Scale) -> Iterator[Load]:
+    """A batch query reads the same rows from Parquet files: as fast as Spark is without a broker and without Python."""
+    messages = scale.count(MESSAGES, multiple_of=BATCH)
+    with _as_parquet(messages, files=2) as files:
+        yield Load(lambda: _drop(session().read.parquet(str(files))), messages)
+
+
+@suite.scenario(peer="spark_parquet_read", store=("sqlite", "memory"), target="800,000 messages/s")
 def spark_batch_read(scale: Scale, *, store: str) -> Iterator[Load]:
     """A batch query reads every column of a topic, and drops them."""
     messages = scale.count(MESSAGES, multiple_of=BATCH)
     with running_server(store) as endpoint:
         bench = Bench(endpoint, messages)
-        yield Load(lambda: bench.frame().write.format("noop").mode("overwrite").save(), messages)
+        yield Load(lambda: _drop(bench.frame()), messages)
 
 
-@suite.scenario(mode=("log",), target="400,000 messages/s")
-def spark_stream_to_parquet(scale: Scale, *, mode: str) -> Iterator[Load]:
-    """A stream takes a topic in two micro-batches to Parquet files."""
-    messages = scale.count(MESSAGES, multiple_of=BATCH)
-    assert mode == "log"
+@suite.scenario(messages=STREAMED)
+def spark_files_to_parquet(scale: Scale, *, messages: int) -> Iterator[Load]:
+    """A stream takes the same rows in as many micro-batches from Parquet files to Parquet files: Spark by itself."""
+    count = scale.count(messages, multiple_of=BATCH)
+    triggers = messages // PER_TRIGGER
+    with _as_parquet(count, files=2 * triggers) as files, tempfile.TemporaryDirectory() as directory:
+        reader = session().readStream.schema(session().read.parquet(str(files)).schema)
+        frame = reader.option("maxFilesPerTrigger", 2).parquet(str(files))
+        yield Load(lambda: _to_parquet(frame, Path(directory), count), count)
+
+
+@suite.scenario(peer="spark_files_to_parquet", messages=STREAMED, target="400,000 messages/s")
+def spark_stream_to_parquet(scale: Scale, *, messages: int) -> Iterator[Load]:
+    """A stream takes a topic to Parquet files, 500,000 messages a micro-batch; the start of the query counts, too."""
+    count = scale.count(messages, multiple_of=BATCH)
+    per_trigger = count * PER_TRIGGER // messages
     with running_server("sqlite") as endpoint, tempfile.TemporaryDirectory() as directory:
-        bench = Bench(endpoint, messages)
-        yield Load(lambda: _to_parquet(bench, Path(directory), messages), messages)
+        bench = Bench(endpoint, count)
+        frame = bench.stream(topic=TOPIC, startingOffsets="earliest", maxMessagesPerTrigger=per_trigger)
+        yield Load(lambda: _to_parquet(frame, Path(directory), count), count)
 
 
-def _to_parquet(bench: Bench, directory: Path, messages: int) -> Figures:
+def _drop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+@contextmanager
+def _as_parquet(messages: int, files: int) -> Iterator[Path]:
+    """A directory of Parquet files with the rows of a topic of so many messages."""
+    with tempfile.TemporaryDirectory() as directory:
+        with running_server("memory") as endpoint:
+            frame = Bench(endpoint, messages).frame(minPartitions=files)
+            frame.write.parquet(str(Path(directory) / "rows"))
+        yield Path(directory) / "rows"
+
+
+def _to_parquet(frame: DataFrame, directory: Path, messages: int) -> Figures:
     for each in directory.iterdir():
         shutil.rmtree(each)
-    per_trigger = max(messages // 2, 1)
-    frame = bench.stream(topic=TOPIC, startingOffsets="earliest", maxMessagesPerTrigger=per_trigger)
     writer = frame.writeStream.format("parquet").option("path", str(directory / "out"))
     query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -171,7 +206,7 @@ def spark_live_publish(scale: Scale, *, spark: str) -> Iterator[Load]:
 
         def catch_up() -> None:
             while not stop.is_set():
-                bench.frame().write.format("noop").mode("overwrite").save()
+                _drop(bench.frame())
 
         thread = threading.Thread(target=catch_up)
         if spark != "idle":

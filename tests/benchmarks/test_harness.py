@@ -126,6 +126,7 @@ def test_figures_have_three_digits(value: float, text: str) -> None:
     assert short(value) == text
 
 
+@pytest.mark.slow
 def test_a_run_writes_results_with_the_machine_they_are_from(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     subprocess.run(

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
 from heliograph.broker.compaction import compact
 from heliograph.engine.dead_letter import DeadLetterPolicy
+from heliograph.engine.facts import DeadLettersRetried, Fact, SubscriptionSought
 from heliograph.engine.message import Draft, Extras
 from heliograph.engine.settings import MILLISECOND_NS, SECOND_NS, Capacity, SubscriptionSettings, TopicSettings
 from heliograph.errors import FailedPrecondition
@@ -253,3 +255,69 @@ def test_a_file_whose_event_log_is_turned_off_loses_it(tmp_path: Path) -> None:
     assert store.checkpoint(facts).wait(30)
     assert list(store.read_events(1, 99)) == []
     store.close()
+
+
+def test_a_seek_is_a_row_and_one_for_each_message_that_is_open_afterwards(bench: Bench) -> None:
+    bench.subscribe()
+    bench.publish(b"a", b"b")
+    bench.advance(1_000)
+    then_ns = bench.clock.now_ns()
+    bench.publish(b"c", b"d")
+    bench.broker.seek_to_time("s", then_ns).result(10)
+    bench.broker.create_snapshot("n", "s").result(10)
+    bench.broker.acknowledge("s", bench.pull()).result(10)
+    bench.broker.seek_to_time("s", then_ns + 1).result(10)
+    rows = bench.rows("event", "sequence", "subscription", "topic", "reason", "event_time_ns")
+    assert [row for row in rows if row[0] == "sought"] == [
+        ("sought", sequence, "s", "t", f"time {instant_ns}", then_ns)
+        for instant_ns, sequences in ((then_ns, (None, 3, 4)), (then_ns + 1, (None,)))
+        for sequence in sequences
+    ]
+    assert {row[1] for row in bench.rows("event", "message_id") if row[0] == "sought"} == {
+        None,
+        f"{bench.topic.number}000000000003",
+        f"{bench.topic.number}000000000004",
+    }
+
+
+def test_a_seek_to_a_snapshot_names_it(bench: Bench) -> None:
+    bench.subscribe()
+    bench.publish(b"a")
+    bench.broker.create_snapshot("n", "s").result(10)
+    bench.broker.seek_to_snapshot("s", "n").result(10)
+    assert [row for row in bench.rows("event", "sequence", "reason") if row[0] == "sought"] == [
+        ("sought", None, "snapshot n"),
+        ("sought", 1, "snapshot n"),
+    ]
+
+
+def test_dead_letters_that_are_retried_are_events(bench: Bench) -> None:
+    bench.subscribe(dead_letter_policy=DeadLetterPolicy(None, 1))
+    bench.publish(b"a")
+    bench.broker.nack("s", bench.pull()).result(10)
+    bench.broker.retry_dead_letters("s").result(10)
+    assert [row[0] for row in bench.rows("event", "sequence")] == [
+        "published",
+        "delivered",
+        "nacked",
+        "dead_lettered",
+        "retried",
+    ]
+
+
+def test_facts_of_seeks_from_before_they_were_events_are_read_and_tell_nothing() -> None:
+    old = msgspec.msgpack.encode([["SubscriptionSought", "s", b"", 5], ["DeadLettersRetried", "s", [1], [0]]])
+    facts = msgspec.msgpack.Decoder(list[Fact]).decode(old)
+    rows = EventRows({})
+    rows.add(1, facts)
+    assert len(rows) == 0
+    assert facts == [SubscriptionSought("s", b"", 5), DeadLettersRetried("s", [1], [0])]
+
+
+def test_what_is_not_acknowledged_is_told_as_of_an_instant_that_the_event_log_covers(bench: Bench) -> None:
+    bench.subscribe()
+    bench.publish(b"a", b"b", b"c", b"d")
+    bench.broker.acknowledge("s", bench.pull(count=2)[:1]).result(10)
+    found = bench.broker.unacknowledged("s").result(10)
+    assert (found.at_ns, found.topic_number, found.runs) == (bench.clock.now_ns(), bench.topic.number, [(2, 5)])
+    assert [row[0] for row in bench.rows("event")][-1] == "acknowledged"

@@ -16,6 +16,8 @@ import pytest
 
 from heliograph.cli.doctor import Verdict, examine
 from heliograph.cli.pipeline_run import instant_ns, shown
+from heliograph.errors import Unavailable
+from heliograph.spark.pipeline.job import Outcome, recorded
 from tests.cli.conftest import HELIOGRAPH, Run, Start, environment
 from tests.spark.gateway import Gateway
 
@@ -65,6 +67,38 @@ def test_once_and_continuously_exclude_each_other(heliograph: Run) -> None:
     assert heliograph("pipeline", "run", "archive", "--once", "--continuous").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--retain", "90d", "--retain", "30d"), "give one span for all topics, and others as TOPIC=SPAN"),
+        (("--retain-table", "archives=1d"), "There is no table 'archives' to retain; there are archive, refined"),
+    ],
+)
+def test_what_maintain_does_not_understand_is_told_before_anything_runs(
+    heliograph: Run, tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    ran = heliograph("pipeline", "run", "maintain", "--data-dir", str(tmp_path / "data"), *options)
+    assert (ran.returncode != 0, says in " ".join(ran.stderr.replace("│", " ").split())) == (True, True)
+
+
+def test_the_status_tells_the_last_error_also_when_a_later_run_was_good(heliograph: Run, tmp_path: Path) -> None:
+    def failing() -> Outcome:
+        raise Unavailable("No answer")
+
+    directory = tmp_path / "pipeline"
+    with pytest.raises(Unavailable):
+        recorded(directory, "archive", failing)
+    recorded(directory, "archive", lambda: Outcome(5, 2, {"topics": 1}))
+    with pytest.raises(Unavailable):
+        recorded(directory, "metrics", failing)
+    ran = heliograph("pipeline", "status", "--directory", str(directory), "--json")
+    found = {each["job"]: each for each in json.loads(ran.stdout)}
+    names = ("state", "lag", "error", "last_error", "figures")
+    assert [found["archive"][name] for name in names] == ["done", 2, "", "No answer", {"topics": 1}]
+    assert [found["metrics"][name] for name in names] == ["failed", 0, "No answer", "No answer", {}]
+    assert "ago: No answer" in heliograph("pipeline", "status", "--directory", str(directory)).stdout
+
+
 def test_instants_and_figures_are_read_and_written() -> None:
     assert instant_ns("2013-07-01T12:00:00Z") == 1_372_680_000 * 10**9
     assert [shown(figure) for figure in (12_345, 0.25, "text")] == ["12,345", "0.2", "text"]
@@ -87,6 +121,7 @@ def test_the_doctor_finds_a_missing_java(tmp_path: Path, monkeypatch: pytest.Mon
     assert (java.verdict, "install Java 17" in java.advice) == (Verdict.WARNING, True)
 
 
+@pytest.mark.slow
 def test_the_doctor_knows_a_server(serve: Start, heliograph: Run) -> None:
     server = serve("--store", "memory")
     ran = heliograph("doctor", "--port", str(server.port), "--json")
@@ -134,6 +169,7 @@ def shell(directory: Path, server: str) -> Callable[..., str]:
     return call
 
 
+@pytest.mark.slow
 def test_a_command_on_a_data_directory_leaves_its_event_log(serve: Start, heliograph: Run, tmp_path: Path) -> None:
     server = serve("--data-dir", "data")
     url = f"http://127.0.0.1:{server.port}"

@@ -40,6 +40,7 @@ def test_the_readmes_programs_without_a_server_run() -> None:
     assert [(run.stdout, run.stderr) for run in ran] == [(text, "") for text in printed]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_readmes_example_with_curl_answers_what_the_readme_says(serve: Start, tmp_path: Path) -> None:
     found = re.search(r"```console\n(\$ curl.+?)```", README.read_text(), re.DOTALL)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run, Start
+from tests.cli.conftest import HELIOGRAPH, SECONDS_MAX, Run, Serve, Start, environment
+from tests.portions import quick_first
 
 
 def lines(text: str) -> list[str]:
@@ -44,6 +45,22 @@ def test_a_signal_ends_it_in_order(serve: Start, number: signal.Signals) -> None
     assert (code, out) == (0, "")
 
 
+def test_it_ends_with_its_standard_input_when_told_to(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*HELIOGRAPH, "serve", "--port", "0", "--store", "memory", "--end-with-stdin"],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert healthz(Serve(process).port)["status"] == "ok"
+        process.communicate("said\n", timeout=SECONDS_MAX)  # and closes it
+    assert process.returncode == 0
+
+
 def test_it_says_where_the_data_are(serve: Start, tmp_path: Path) -> None:
     server = serve("--data-dir", "data")
     _, _, err = server.stop(signal.SIGTERM)
@@ -52,6 +69,7 @@ def test_it_says_where_the_data_are(serve: Start, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_durability_that_was_asked_for_is_told_at_the_start_and_by_healthz(serve: Start) -> None:
     server = serve("--data-dir", "data", "--durability", "none", "--memory-budget", "64MB")
     answer = healthz(server.port)
@@ -60,21 +78,25 @@ def test_the_durability_that_was_asked_for_is_told_at_the_start_and_by_healthz(s
     assert (answer["store"], answer["durability"]) == ("sqlite", "none")
 
 
+@pytest.mark.slow
 def test_healthz_says_nothing_of_where_the_data_are(serve: Start, tmp_path: Path) -> None:
     server = serve("--data-dir", "data")
     assert str(tmp_path) not in json.dumps(healthz(server.port))
 
 
+@pytest.mark.slow
 def test_without_a_directory_named_the_data_are_in_heliograph_data(serve: Start, tmp_path: Path) -> None:
     serve().stop(signal.SIGTERM)
     assert [path.name for path in tmp_path.iterdir()] == ["heliograph-data"]
 
 
+@pytest.mark.slow
 def test_a_memory_store_leaves_nothing_behind(serve: Start, tmp_path: Path) -> None:
     serve("--store", "memory").stop(signal.SIGTERM)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_address_that_others_reach_is_warned_of(serve: Start) -> None:
     server = serve("--store", "memory", "--host", "0.0.0.0")
     _, _, err = server.stop(signal.SIGTERM)
@@ -113,6 +135,7 @@ def test_a_data_directory_that_cannot_be_made_is_one_line(heliograph: Run) -> No
     assert "/proc/heliograph-data cannot be used" in the_one_line(ran)
 
 
+@pytest.mark.slow
 def test_data_of_a_newer_version_are_refused_and_left_untouched(heliograph: Run, serve: Start, tmp_path: Path) -> None:
     serve("--data-dir", "data").stop(signal.SIGTERM)
     file = tmp_path / "data" / "heliograph.db"
@@ -135,6 +158,7 @@ def test_somebody_elses_file_is_refused_and_left_untouched(heliograph: Run, tmp_
     assert file.read_bytes() == b"not a database at all" * 100
 
 
+@pytest.mark.slow
 def test_a_data_directory_in_use_is_one_line(heliograph: Run, serve: Start) -> None:
     serve("--data-dir", "data")
     ran = heliograph("serve", "--port", "0", "--data-dir", "data")
@@ -144,23 +168,27 @@ def test_a_data_directory_in_use_is_one_line(heliograph: Run, serve: Start) -> N
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("--port", "70000"),
-        ("--store", "tape"),
-        ("--store", "memory", "--data-dir", "data"),
-        ("--store", "memory", "--durability", "full"),
-        ("--store", "memory", "--memory-budget", "1GB"),
-        ("--durability", "some"),
-        ("--memory-budget", "much"),
-        ("--event-retention", "long"),
-        ("--memory-budget", "0"),
-        ("--no-such-option",),
-    ],
+    quick_first(
+        [
+            ("--port", "70000"),
+            ("--store", "tape"),
+            ("--store", "memory", "--data-dir", "data"),
+            ("--store", "memory", "--durability", "full"),
+            ("--store", "memory", "--memory-budget", "1GB"),
+            ("--durability", "some"),
+            ("--memory-budget", "much"),
+            ("--event-retention", "long"),
+            ("--memory-budget", "0"),
+            ("--no-such-option",),
+        ],
+        2,
+    ),
 )
 def test_wrong_usage_has_its_own_exit_code(heliograph: Run, arguments: tuple[str, ...]) -> None:
     assert heliograph("serve", *arguments).returncode == 2
 
 
+@pytest.mark.slow
 def test_the_test_hooks_are_off_unless_asked_for_and_take_nothing_away(serve: Start) -> None:
     assert _status(serve("--store", "memory").port, "/admin/v1/clock") == 404
     for arguments in (("--store", "memory"), ("--data-dir", "data")):

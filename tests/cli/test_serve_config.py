@@ -54,6 +54,7 @@ def get(port: int, path: str, host: str = "127.0.0.1") -> Any:
         return json.load(answer)
 
 
+@pytest.mark.slow
 def test_what_the_file_asks_for_exists_at_the_start_and_stays_as_it_is_later(serve: Start, tmp_path: Path) -> None:
     (tmp_path / "heliograph.toml").write_text(CONFIG)
     server = serve()
@@ -112,6 +113,7 @@ def test_the_environment_of_the_emulators_wrappers_and_lenient_names_work(
 
 
 @needs_ipv6
+@pytest.mark.slow
 def test_it_listens_on_both_loopback_addresses_unless_told_otherwise(serve: Start) -> None:
     server = serve("--store", "memory")
     for host in ("127.0.0.1", "[::1]"):
@@ -119,6 +121,7 @@ def test_it_listens_on_both_loopback_addresses_unless_told_otherwise(serve: Star
 
 
 @needs_ipv6
+@pytest.mark.slow
 def test_the_official_client_finds_it_at_an_ipv6_address(serve: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUBSUB_PROJECT1", "p,topic-1")
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as free:

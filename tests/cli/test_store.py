@@ -135,6 +135,7 @@ def test_a_backup_passes_the_check_and_is_never_overwritten(heliograph: Run) -> 
     )
 
 
+@pytest.mark.slow
 def test_a_server_is_backed_up_and_looked_at_while_it_serves(heliograph: Run, serve: Start, tmp_path: Path) -> None:
     server = serve("--data-dir", "data")
     publish(server.port, "orders", 20)
@@ -149,6 +150,7 @@ def test_a_server_is_backed_up_and_looked_at_while_it_serves(heliograph: Run, se
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["heliograph.db", "heliograph.lock"]
 
 
+@pytest.mark.slow
 def test_a_server_starts_from_a_backup(heliograph: Run, serve: Start) -> None:
     server = serve("--data-dir", "data")
     publish(server.port, "orders", 3)
@@ -166,6 +168,7 @@ def test_a_compaction_tells_the_bytes_before_and_after(heliograph: Run) -> None:
     assert heliograph("store", "compact", "data").stdout.startswith("data/heliograph.db: ")
 
 
+@pytest.mark.slow
 def test_a_server_is_not_compacted_while_it_serves(heliograph: Run, serve: Start) -> None:
     serve("--data-dir", "data")
     ran = heliograph("store", "compact", "data")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,18 @@ BUILD = ROOT / "build" / "official-clients"
 CLIENTS: dict[str, Any] = tomllib.loads((HERE / "clients.toml").read_text())
 SET_UP_SECONDS_MAX = 400
 RUN_SECONDS_MAX = 300
+NO_ANSWER = re.compile(
+    # how pip, npm, go and Maven tell of names that nobody knows and of connections that fail
+    r"name resolution|getaddrinfo|ENOTFOUND|EAI_AGAIN|ECONNRE|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|no such host"
+    r"|unknown host|UnknownHost|dial tcp|failed to establish|cannot connect to proxy|proxyerror|connection broken"
+    r"|connection (was )?re(fused|set)|(connection|connect|read) timed out|i/o timeout|TLS handshake"
+    r"|network is unreachable|could not transfer artifact|transfer failed|no matching distribution"
+    # and of answers that are no package
+    r"|\bE(403|404|429|5\d\d)\b|\b(403 Forbidden|404 Not Found|410 Gone|429 Too Many|5\d\d [a-z])"
+    r"|status code:? [45]\d\d",
+    re.IGNORECASE,
+)
+"""What a package manager says when it is the registry that fails, and not what we make of the package."""
 
 
 class Unavailable(Exception):
@@ -64,6 +77,7 @@ def prepare(client: str) -> None:
     """Fetch and build; at once if that is done.
 
     Raises:
+        AssertionError: it was had, and cannot be built.
         Unavailable: it cannot be had.
     """
     inputs = [HERE / "clients.toml", *sorted(path for path in (HERE / client).iterdir() if path.is_file())]
@@ -72,7 +86,8 @@ def prepare(client: str) -> None:
     if stamp.exists() and stamp.read_text() == digest:
         return
     stamp.unlink(missing_ok=True)
-    directory.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)  # what was begun and not finished would be taken for whole
+    directory.mkdir(parents=True)
     for path in inputs[1:]:
         shutil.copy(path, directory)
     _PREPARE[client](directory)
@@ -192,19 +207,30 @@ def _needs(*programs: str) -> None:
 
 
 def _run(command: Sequence[str], directory: Path, variables: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env={**os.environ, **(variables or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=SET_UP_SECONDS_MAX,
-    )
+    what = " ".join(command[:4])
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env={**os.environ, **(variables or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SET_UP_SECONDS_MAX,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{what} … was not done after {SET_UP_SECONDS_MAX} s") from None
     if done.returncode != 0:
-        said = [line for line in done.stdout.splitlines() if line.strip()]
-        raise Unavailable(f"{' '.join(command[:4])} … failed: {said[-1] if said else 'without a word'}")
+        raise failure_of(what, done.stdout)
+
+
+def failure_of(what: str, output: str) -> Unavailable | AssertionError:
+    """What it means that a package manager or a compiler failed: nothing can be had here, or what was had is broken."""
+    for line in output.splitlines():
+        if NO_ANSWER.search(line):
+            return Unavailable(f"{what} …: the registry does not answer: {line.strip()}")
+    return AssertionError(f"{what} … failed:\n{output[-3000:]}")
 
 
 def _version_in_node() -> str:

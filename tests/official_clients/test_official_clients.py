@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.official_clients.clients import CLIENTS, HERE, Result, version_of
+from tests.official_clients import clients
+from tests.official_clients.clients import CLIENTS, HERE, Result, Unavailable, failure_of, prepare, version_of
 from tests.official_clients.page import PAGE, SHARED, render, save
 
 ResultOf = Callable[[str], Result]
@@ -65,3 +66,40 @@ def test_the_page_names_each_check_each_version_and_each_reason() -> None:
 def test_the_page_leads_to_files_that_exist() -> None:
     for link in re.findall(r"\]\((\.\./[^)]+)\)", PAGE.read_text()):
         assert (Path(PAGE).parent / link).resolve().exists(), link
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "npm error code ENOTFOUND\nnpm error network request to https://registry.example/x failed, reason: getaddrinfo",
+        "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/x - not_found",
+        "WARNING: connection broken by 'NewConnectionError'\nERROR: No matching distribution found for x",
+        'go: example.com/x@v1.0.0: Get "https://proxy.example/": dial tcp: lookup proxy.example: no such host',
+        "[ERROR] Could not transfer artifact a:b:pom:1 from/to central: Unknown host repo.example",
+    ],
+)
+def test_a_registry_that_does_not_answer_is_no_failure_of_a_client(output: str) -> None:
+    assert isinstance(failure_of("a package manager", output), Unavailable)
+
+
+@pytest.mark.parametrize(
+    "output", ["Checks.java:404: error: cannot find symbol", "./checks.go:502:2: undefined: pubsub", ""]
+)
+def test_what_cannot_be_built_is_a_failure(output: str) -> None:
+    assert isinstance(failure_of("a compiler", output), AssertionError)
+
+
+def test_what_was_fetched_in_part_is_fetched_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(directory: Path) -> None:
+        (directory / "half").touch()
+        raise Unavailable("the connection broke off")
+
+    monkeypatch.setattr(clients, "BUILD", tmp_path)
+    monkeypatch.setitem(clients._PREPARE, "node", fails)
+    with pytest.raises(Unavailable):
+        prepare("node")
+    seen: list[bool] = []
+    monkeypatch.setitem(clients._PREPARE, "node", lambda directory: seen.append((directory / "half").exists()))
+    prepare("node")
+    prepare("node")
+    assert seen == [False]

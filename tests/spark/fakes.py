@@ -56,6 +56,16 @@ class LogBroker:
         later = [message.sequence for message in self.logs[topic] if message.publish_time_ns >= published_ns]
         return later[0] if later else self.log_bounds(topic)[1] + 1
 
+    def log_extent(self, topic: str, first: int, bytes_max: int) -> int:
+        reached, size_bytes = first, 0
+        for message in self.logs[topic]:
+            if message.sequence >= first:
+                size_bytes += len(message.data)
+                if size_bytes > bytes_max:
+                    break
+                reached = message.sequence
+        return reached
+
     def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         return []
 

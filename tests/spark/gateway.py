@@ -70,12 +70,12 @@ class Gateway:
 
     def __enter__(self) -> Gateway:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(30)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join(10)
+        self._thread.join(30)
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._serve())

@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heliograph.errors import FailedPrecondition, Internal, TopicNotFound, Unavailable
-from heliograph.spark.log_client import LogClient
+from heliograph.errors import FailedPrecondition, Internal, InvalidArgument, TopicNotFound, Unavailable
+from heliograph.spark.door import Address
+from heliograph.spark.log_client import LogBounds, LogClient
 from heliograph.spark.pipeline import archive as archiving
 from heliograph.spark.pipeline.archive import Archived, Limits
+from heliograph.spark.pipeline.job import Outcome, Place, checked_pattern, silent
+from heliograph.spark.pipeline.jobs import JobOptions, job_named
 from heliograph.spark.pipeline.table import Table
 from tests.spark.fakes import TOPIC, LogBroker, ServerThread, messages
 
@@ -228,3 +231,82 @@ def test_a_small_batch_waits_until_it_is_old_enough(broker: LogBroker, runs: Run
     assert runs.run(limits=Limits(least_messages=101, age_seconds=1)).messages == 100
     broker.logs[TOPIC] = messages(201)
     assert runs.run(limits=Limits(least_messages=101, age_seconds=1e9)).lag == 0
+
+
+def test_a_batch_has_no_more_payload_than_about_so_much(broker: LogBroker, runs: Runs) -> None:
+    broker.logs[TOPIC] = messages(25, data=b"x" * 1000)
+    sizes: list[int] = []
+    runs.run(limits=Limits(batch_bytes=10_000), progress=lambda rows, left: sizes.append(rows))
+    assert (sizes, runs.visible()) == ([10, 10, 5], list(range(1, 26)))
+
+
+def test_a_message_that_is_larger_than_a_batch_may_be_is_a_batch(broker: LogBroker, runs: Runs) -> None:
+    broker.logs[TOPIC] = messages(3, data=b"x" * 1000)
+    sizes: list[int] = []
+    runs.run(limits=Limits(batch_bytes=10), progress=lambda rows, left: sizes.append(rows))
+    assert sizes == [1, 1, 1]
+
+
+def test_a_batch_waits_for_so_many_messages_or_so_much_payload_whichever_comes_first(
+    broker: LogBroker, runs: Runs
+) -> None:
+    by_size = Limits(age_seconds=1e9, least_bytes=10_000)
+    either = by_size._replace(least_messages=150)
+    assert runs.run(limits=by_size).lag == 100  # of a hundred bytes each
+    assert runs.run(limits=either).lag == 100
+    broker.logs[TOPIC] = messages(101)
+    assert runs.run(limits=by_size).messages == 101
+    broker.logs[TOPIC] = messages(301)
+    assert runs.run(limits=either._replace(least_bytes=10**9)).messages == 200
+
+
+def archive_job(endpoint: str, directory: Path, *topics: str, pattern: str = "") -> Outcome:
+    no_spark: Any = None
+    place = Place(Address(endpoint), directory, topics, pattern)
+    return job_named("archive").run(no_spark, place, JobOptions(), silent)
+
+
+def archived(directory: Path) -> dict[str, int]:
+    table = Table(directory / "archive")
+    return {topic: sum(commit.rows for commit in table.commits(topic)) for topic in table.series()}
+
+
+OTHER = "projects/p/topics/orders"
+
+
+def test_topics_that_come_while_the_job_runs_on_are_met_and_those_that_go_stay_in_the_archive(
+    broker: LogBroker, tmp_path: Path
+) -> None:
+    with ServerThread(broker) as server:
+        archive_job(server.endpoint, tmp_path)
+        broker.numbers[OTHER] = 2
+        broker.logs[OTHER] = messages(7)
+        archive_job(server.endpoint, tmp_path)
+        del broker.logs[TOPIC]
+        broker.logs[OTHER] = messages(9)
+        archive_job(server.endpoint, tmp_path)
+    assert archived(tmp_path) == {TOPIC: 100, OTHER: 9}
+
+
+def test_a_topic_that_is_deleted_just_now_is_no_failure_unless_it_is_named(
+    broker: LogBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = {"projects/p/topics/gone": LogBounds(9, 1, 5), TOPIC: LogBounds(1, 1, 100)}
+    monkeypatch.setattr(Place, "bounds", lambda self: gone)
+    with ServerThread(broker) as server:
+        assert archive_job(server.endpoint, tmp_path).figures["messages"] == 100
+        with pytest.raises(TopicNotFound):
+            archive_job(server.endpoint, tmp_path, "projects/p/topics/gone")
+
+
+def test_topics_are_chosen_by_name_by_pattern_or_by_both(broker: LogBroker, tmp_path: Path) -> None:
+    for number, name in enumerate(("a1", "a2", "b1", "b2"), 2):
+        broker.logs[f"projects/p/topics/{name}"] = messages(number)
+        broker.numbers[f"projects/p/topics/{name}"] = number
+    b1 = "projects/p/topics/b1"
+    with ServerThread(broker) as server:
+        archive_job(server.endpoint, tmp_path, pattern=".*/a.")
+        archive_job(server.endpoint, tmp_path, b1, pattern=".*/a.")
+    assert archived(tmp_path) == {"projects/p/topics/a1": 2, "projects/p/topics/a2": 3, b1: 4}
+    with pytest.raises(InvalidArgument, match="no regular expression"):
+        checked_pattern("(")

@@ -41,9 +41,10 @@ class Broker:
 
     def start(self) -> None:
         command = [sys.executable, "-c", "from heliograph.cli.main import main; main()", "serve"]
-        arguments = ["--port", str(self.port), "--data-dir", str(self.directory)]
+        arguments = ["--port", str(self.port), "--data-dir", str(self.directory), "--end-with-stdin"]
+        pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRON
+            [*command, *arguments], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=ENVIRON
         )
         assert self.process.stdout is not None
         found = re.search(r"listening on (\d+)", self.process.stdout.readline())
@@ -53,7 +54,9 @@ class Broker:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(30)
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self.process.stdin.close()
         self.process.stdout.close()
 
     @property

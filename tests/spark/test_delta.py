@@ -59,6 +59,6 @@ def test_what_compaction_and_retention_take_away_goes_from_the_log(tmp_path: Pat
     assert mirror(table) == 3
     assert sequences(table) == [1, 2, 3, 4, 5, 6]
     with table.changing():
-        _forget(table, table.commits(SERIES), 86_400)
+        _forget(table, SERIES, table.commits(SERIES), 86_400)
     assert mirror(table) == 1
     assert sequences(table) == [6]

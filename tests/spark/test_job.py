@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from heliograph.errors import FailedPrecondition, InvalidArgument, Unavailable
 from heliograph.spark.door import Address
-from heliograph.spark.pipeline.dead_letters import fingerprint, markdown
+from heliograph.spark.pipeline.dead_letters import fingerprint, markdown, page, redrive
 from heliograph.spark.pipeline.job import RUNS_KEPT, Outcome, Place, recorded, replaced, runs
 from heliograph.spark.pipeline.jobs import JOBS, Job, JobOptions, job_named, run_continuously
 from heliograph.spark.pipeline.report import write_report
@@ -106,6 +107,7 @@ def group(**fields: Any) -> dict[str, Any]:
     at = datetime(2013, 7, 1, 12, tzinfo=UTC)
     base = {"source": "quarantine", "topic": "t", "subscription": "", "reason": "not_json", "count": 3}
     base |= {"fingerprint": "", "sample_error": "a | b\n<c>", "first_seen": at, "last_seen": at, "sample_ids": ["1"]}
+    base["version"] = "1.2"
     return base | fields
 
 
@@ -113,8 +115,64 @@ def test_the_markdown_page_bears_whatever_is_in_an_error() -> None:
     lines = markdown([group()]).splitlines()
     assert lines[2] == "3 messages, 1 kinds of failure."
     assert lines[6] == (
-        "| 3 | not_json | a \\| b &lt;c&gt; | quarantine: t | 2013-07-01 12:00:00 | 2013-07-01 12:00:00 | 1 |"
+        "| 3 | not_json | a \\| b &lt;c&gt; | quarantine: t | 1.2 | 2013-07-01 12:00:00 | 2013-07-01 12:00:00 | 1 |"
     )
+
+
+TOPICS = {"projects/p/subscriptions/work": "projects/p/topics/orders"}
+
+
+REPLAY = ["heliograph", "pipeline", "run", "replay"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"reason": "schema_violation"}, []),
+        (
+            {"reason": "schema_unknown"},
+            [*REPLAY, "--from", "quarantine", "--topic", "t", "--where", "reason = 'schema_unknown'"],
+        ),
+        (
+            {"source": "given up", "subscription": "queues/my tasks"},
+            ["heliograph", "dead-letter", "retry", "my tasks"],
+        ),
+        ({"source": "given up", "subscription": "projects/p/subscriptions/work"}, []),
+        (
+            {"source": "forwarded", "subscription": "work"},
+            [
+                *REPLAY,
+                *("--topic", "t", "--to", "projects/p/topics/orders"),
+                *("--where", "attributes['CloudPubSubDeadLetterSourceSubscription'] = 'work'"),
+            ],
+        ),
+        (
+            {"source": "forwarded", "subscription": "deleted"},
+            [
+                *REPLAY,
+                *("--topic", "t", "--to", "TOPIC"),
+                *("--where", "attributes['CloudPubSubDeadLetterSourceSubscription'] = 'deleted'"),
+            ],
+        ),
+    ],
+)
+def test_what_may_succeed_a_second_time_is_told_with_the_command_that_redrives_it(
+    fields: dict[str, str], words: list[str]
+) -> None:
+    assert shlex.split(redrive(group(**fields), TOPICS)) == words
+
+
+def test_the_pages_list_candidates_for_redriving_once_for_each_command() -> None:
+    kinds = [group(count=count, error=str(count), redrive="heliograph dead-letter retry tasks") for count in (3, 4)]
+    assert markdown([*kinds, group(redrive="")]).splitlines()[-5:] == [
+        "## Redrive candidates",
+        "",
+        "| count | reason | where | how |",
+        "| --- | --- | --- | --- |",
+        "| 7 | not_json | t | heliograph dead-letter retry tasks |",
+    ]
+    assert "heliograph dead-letter retry tasks" in page(kinds)
+    assert "Redrive" not in page([group(redrive="")])
 
 
 def test_the_report_has_every_job_and_charts_of_what_was_measured(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from heliograph.engine.settings import DAY_NS, SECOND_NS, SubscriptionSettings, 
 from heliograph.spark.door import Address
 from heliograph.spark.pipeline.job import Place
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
+from heliograph.spark.pipeline.maintain import MaintainOptions, Retention, hour_of
 from heliograph.spark.pipeline.metrics import read_metrics
+from heliograph.spark.pipeline.table import Table
 from tests.spark.fakes import ServerThread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -108,3 +110,44 @@ def check_roll_up(spark: SparkSession, where: Place) -> None:
     waits = np.sort(events[chosen]["wait_us"].to_numpy() / 1e3)
     for share in (50, 95, 99):
         assert row[f"wait_ms_p{share}"] == np.quantile(waits, share / 100, method="inverted_cdf")
+
+
+def test_a_seek_settles_what_it_passes_over_and_opens_what_it_brings_back(
+    spark: SparkSession, place: tuple[LocalBroker, Place], clock: SimulatedClock
+) -> None:
+    broker, where = place
+    for subscription in (FIRST, SECOND):
+        broker.create_subscription(subscription, TOPIC, SubscriptionSettings()).result()
+    clock.advance(1)
+    publish(broker, 10)
+    take(broker, clock, FIRST, 6)
+    measure(spark, where)
+    clock.advance(60)
+    then_ns = broker.now_ns()
+    publish(broker, 5)
+    clock.advance(1)
+    broker.seek_to_time(FIRST, 0).result()  # back: all 15 are open
+    broker.seek_to_time(SECOND, then_ns).result()  # forward: 10 of the 15 are passed over
+    clock.advance(1)
+    publish(broker, 1)
+    measure(spark, where)
+    figures = pd.read_parquet(where.table("metrics-by-window")).set_index(["subscription", "window_start"]).sort_index()
+    assert figures.loc[FIRST]["backlog"].tolist() == [4, 16]
+    assert figures.loc[SECOND]["backlog"].tolist() == [10, 6]
+    for subscription in (FIRST, SECOND):
+        assert broker.statistics(subscription).ready == figures.loc[subscription]["backlog"].iloc[-1]
+    check_retention(spark, where)
+
+
+def check_retention(spark: SparkSession, where: Place) -> None:
+    """Parts of figures become one by day, and go when the day is too old."""
+    parts, before = Table(where.table("metrics")), read_metrics(spark, where.directory).count()
+    kept = run_once(spark, job_named("maintain"), where, JobOptions(maintain=MaintainOptions(Retention(0))))
+    assert (kept.figures["batches before"], kept.figures["batches"], kept.figures["removed rows"]) == (2, 1, 0)
+    assert [hour_of(file).strip() for commit in parts.commits("events") for file in commit.files] == ["2013-07-01"]
+    assert read_metrics(spark, where.directory).count() == before
+    retention = Retention(86_400 * 10**5, tables={"metrics": 86_400})
+    gone = run_once(spark, job_named("maintain"), where, JobOptions(maintain=MaintainOptions(retention)))
+    assert gone.figures["removed rows"] > 0
+    assert parts.files("events") == []
+    measure(spark, where)  # goes on where it was

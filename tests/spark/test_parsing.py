@@ -52,6 +52,36 @@ def test_a_message_is_read_by_the_revision_that_it_was_published_under() -> None
     assert parser.parse(b"\x08\x07", HELD | {"googclient_schemarevisionid": "0b"}).reason == "schema_unknown"
 
 
+def test_a_revision_in_the_middle_changes_how_later_messages_are_read() -> None:
+    later = 'syntax = "proto3"; message R { string n = 1; int32 m = 2; }'
+    definitions = {
+        f"projects/p/schemas/s@{revision}": Definition(
+            f"s@{revision}", "PROTOCOL_BUFFER", compile_schema(SchemaType.PROTOCOL_BUFFER, text)
+        )
+        for revision, text in (("0a", PROTO), ("0b", later))
+    }
+    parser = Parser(definitions)
+    by_later = HELD | {"googclient_schemarevisionid": "0b"}
+    found = [
+        parser.parse(b"\x08\x07", HELD),
+        parser.parse(b"\x0a\x01x\x10\x02", by_later),
+        parser.parse(b'{"n": "y"}', by_later | {"googclient_schemaencoding": "JSON"}),
+        parser.parse(b"\x08\x08", HELD),
+    ]
+    assert [(each.schema, each.json) for each in found] == [
+        ("s@0a", '{"n":7}'),
+        ("s@0b", '{"n":"x","m":2}'),
+        ("s@0b", '{"n":"y"}'),
+        ("s@0a", '{"n":8}'),
+    ]
+
+
+def test_an_encoding_that_there_is_not_puts_the_message_aside() -> None:
+    definition = Definition("s@0a", "PROTOCOL_BUFFER", compile_schema(SchemaType.PROTOCOL_BUFFER, PROTO))
+    parser = Parser({"projects/p/schemas/s@0a": definition})
+    assert parser.parse(b"\x08\x07", HELD | {"googclient_schemaencoding": "XML"}).reason == "schema_violation"
+
+
 def test_what_a_chosen_schema_forbids_is_told_with_the_place() -> None:
     parser = Parser({"": Definition("r.avsc", "AVRO", AVRO)})
     assert parser.parse(b'{"n": 7}', {}) == Parsed("r.avsc", '{"n":7}')

@@ -129,7 +129,7 @@ def test_the_whole_pipeline_on_the_flights(world: World, tmp_path: Path) -> None
     limits = Limits(batch_messages=published // 3 + 1)
     assert world.run("archive", limits=limits, delta=True).figures["messages"] == published
     options = RefineOptions({TOPIC: str(schema)}, unique_by="value.row")
-    refined = world.run("refine", refine=options)
+    refined = world.run("refine", refine=options, delta=True)
     assert refined.figures == {"topics": 1, "refined": len(rows), "quarantined": CORRUPTED, "duplicates": TWICE}
     assert world.run("refine", refine=options).rows == 0
     check_refined(world, frame)
@@ -145,6 +145,9 @@ def test_the_whole_pipeline_on_the_flights(world: World, tmp_path: Path) -> None
     check_refined(world, frame)
     assert world.run("reconcile").figures["differences"] == 0
     delta = DeltaTable(str(world.place.table("archive"))).to_pyarrow_dataset()
+    for table, count in (("refined", len(rows)), ("quarantine", CORRUPTED + TWICE)):
+        made = DeltaTable(str(world.place.table(table))).to_pyarrow_dataset()
+        assert (table, made.count_rows()) == (table, count)
     assert delta.count_rows() == published + world.broker.log_bounds(AGAIN)[1]
     assert [run.error for job in ("archive", "refine", "metrics") for run in runs(world.place.directory, job)] == [
         ""

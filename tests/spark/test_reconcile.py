@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.message import Draft
-from heliograph.engine.settings import DAY_NS, TopicSettings
+from heliograph.engine.settings import DAY_NS, Capacity, SubscriptionSettings, TopicSettings
 from heliograph.errors import FailedPrecondition
 from heliograph.spark.door import Address
 from heliograph.spark.pipeline.job import Outcome, Place, runs
@@ -59,12 +65,25 @@ def test_what_agrees_has_no_difference_and_what_is_not_archived_yet_is_lag(pipel
     pipeline.acknowledge(300)
     assert pipeline.run("archive").rows == 500
     pipeline.publish(20)
+    before = datetime.now(UTC)
     found = pipeline.run("reconcile")
+    until = datetime.fromisoformat(str(found.figures["settled until"]))
+    assert before <= until <= datetime.now(UTC)
     assert (found.figures, found.remarks, found.is_good) == (
-        {"topics": 1, "log": 500, "archive": 500, "differences": 0},
+        {
+            "topics": 1,
+            "log": 500,
+            "archive": 500,
+            "subscriptions": 1,
+            "settled until": found.figures["settled until"],
+            "differences": 0,
+        },
         (),
         True,
     )
+    settled = pq.read_table(pipeline.place.table("reconcile") / "acknowledgements").to_pylist()
+    assert sum(row["settled"] for row in settled) == 300
+    assert sum(row["open"] for row in settled) == 220
     assert found.lag == 20
     assert [run.lag for run in runs(pipeline.place.directory, "reconcile")] == [20]
 
@@ -94,26 +113,115 @@ def test_every_difference_between_log_and_archive_is_listed(pipeline: Pipeline) 
     assert sorted(listed["sequence"].to_pylist()) == [1, 2, 3, 5]
 
 
-def test_what_the_broker_says_is_open_must_be_what_its_event_log_leaves_open(
+def test_every_message_on_which_event_log_and_broker_disagree_is_listed(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.publish(10)
     pipeline.acknowledge(4)
     pipeline.run("archive")
     read_events = pipeline.broker.read_events
+
+    def tampered(fact: Any) -> Any:
+        """Two acknowledgements are missing; two are of others, one of them of a message that never was."""
+        name = type(fact).__name__
+        return msgspec.structs.replace(fact, sequences=[1, 2, 7, 8]) if name == "MessagesAcknowledged" else fact
+
     monkeypatch.setattr(
         pipeline.broker,
         "read_events",
-        lambda first, last: (
-            (position, facts)
-            for position, facts in read_events(first, last)
-            if not any(type(fact).__name__ == "MessagesAcknowledged" for fact in facts)
-        ),
+        lambda first, last: ((at, [tampered(fact) for fact in facts]) for at, facts in read_events(first, last)),
     )
+    file = next(pipeline.place.table("archive").glob("topic=*/**/*.parquet"))
     found = pipeline.run("reconcile")
-    assert found.remarks == (
-        f"{TOPIC} {SUBSCRIPTION}: the broker says that 6 messages are open, its event log that 10 are",
-    )
+    assert [remark.removeprefix(f"{TOPIC} {SUBSCRIPTION}: ") for remark in found.remarks] == [
+        "message 1000000000003 (sequence 3) is neither open nor settled",
+        "message 1000000000004 (sequence 4) is neither open nor settled",
+        "message 1000000000007 (sequence 7) is open, although it was acknowledged",
+        "message 1000000000008 (sequence 8) is open, although it was acknowledged",
+    ]
+    assert not found.is_good
+    assert file.exists()
+
+
+def test_what_is_settled_and_does_not_exist_is_listed(pipeline: Pipeline) -> None:
+    pipeline.publish(10)
+    pipeline.acknowledge(10)
+    pipeline.run("archive")
+    file = next(pipeline.place.table("archive").glob("topic=*/**/*.parquet"))
+    pq.write_table(pq.read_table(file, partitioning=None).slice(0, 5), file, coerce_timestamps="us")
+    pipeline.broker._store.trim(pipeline.broker.get_topic(TOPIC).number, 9)
+    found = pipeline.run("reconcile")
+    assert [remark.partition(": ")[2] for remark in found.remarks if "acknowledged" in remark] == [
+        f"message 100000000000{sequence} (sequence {sequence}) was acknowledged, but it does not exist"
+        for sequence in (6, 7, 8)
+    ]
+
+
+class Traffic:
+    """Whatever can happen to subscriptions, at random."""
+
+    def __init__(self, broker: LocalBroker, seed: int) -> None:
+        self.broker = broker
+        self.chance = random.Random(seed)
+        self.instants = [broker.now_ns()]
+        self.snapshots = 0
+        policy = DeadLetterPolicy(None, 2)
+        for name, settings in {
+            SUBSCRIPTION: SubscriptionSettings(),
+            "projects/p/subscriptions/small": SubscriptionSettings(capacity=Capacity(30, 10**6)),
+            "projects/p/subscriptions/filtered": SubscriptionSettings(filter='attributes.n = "1"'),
+            "projects/p/subscriptions/fails": SubscriptionSettings(dead_letter_policy=policy),
+        }.items():
+            if name != SUBSCRIPTION:
+                broker.create_subscription(name, TOPIC, settings).result()
+
+    def step(self) -> None:
+        names = [info.name for info in self.broker.list_subscriptions()]
+        name, kind = self.chance.choice(names), self.chance.randrange(12)
+        broker = self.broker
+        if kind <= 2:
+            count = self.chance.randint(1, 25)
+            broker.publish(TOPIC, [Draft(b"{}", {"n": str(n % 3)}) for n in range(count)]).result()
+            self.instants.append(broker.now_ns())
+        elif kind <= 6:
+            taken = [each.ack_id for each in broker.pull(name, self.chance.randint(1, 20)).result()]
+            cut = self.chance.randint(0, len(taken))
+            broker.acknowledge(name, taken[:cut]).result()
+            broker.nack(name, taken[cut:]).result()
+        elif kind == 7:
+            broker.seek_to_time(name, self.chance.choice(self.instants)).result()
+        elif kind == 8:
+            broker.create_snapshot(f"projects/p/snapshots/{self.snapshots}", name).result()
+            self.snapshots += 1
+        elif kind == 9 and self.snapshots:
+            broker.seek_to_snapshot(name, f"projects/p/snapshots/{self.chance.randrange(self.snapshots)}").result()
+        elif kind == 10:
+            broker.retry_dead_letters(name).result()
+        elif self.chance.random() < 0.3:
+            broker.purge(name).result()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_happens_to_subscriptions_raises_no_false_alarm(pipeline: Pipeline, seed: int) -> None:
+    traffic = Traffic(pipeline.broker, seed)
+    for _ in range(200):
+        traffic.step()
+    pipeline.run("archive")
+    stopped = threading.Event()
+
+    def go_on() -> None:
+        while not stopped.wait(0.05):  # a seek tells of every message that it opens: no more than can be read again
+            traffic.step()
+
+    busy = threading.Thread(target=go_on)
+    busy.start()
+    try:
+        found = [pipeline.run("reconcile") for _ in range(2)]
+    finally:
+        stopped.set()
+        busy.join()
+    assert [each.remarks for each in found] == [(), ()]
+    assert found[0].figures["subscriptions"] == 4
 
 
 def test_without_an_archive_there_is_nothing_to_compare(pipeline: Pipeline) -> None:

@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from heliograph.broker.broker import LocalBroker
+from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.message import Draft
-from heliograph.engine.settings import DAY_NS, TopicSettings
+from heliograph.engine.settings import DAY_NS, SubscriptionSettings, TopicSettings
 from heliograph.spark.door import Address
+from heliograph.spark.pipeline.dead_letters import DeadLetterOptions
 from heliograph.spark.pipeline.job import Outcome, Place
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
 from heliograph.spark.pipeline.refine import RefineOptions, read_quarantine, read_refined
 from heliograph.spark.pipeline.replay import Choice, ReplayOptions
 from heliograph.spark.pipeline.table import Table
+from heliograph.spark.stage_client import StageClient
 from tests.spark.fakes import ServerThread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -60,7 +64,7 @@ def numbered(*numbers: int) -> list[bytes]:
 
 @pytest.fixture
 def refining(spark: SparkSession, tmp_path: Path) -> Iterator[Refining]:
-    broker = LocalBroker.open(tmp_path / "broker")
+    broker = LocalBroker.open(tmp_path / "broker", event_retention_ns=DAY_NS)
     broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result()
     with ServerThread(broker) as server:
         yield Refining(spark, broker, Place(Address(server.endpoint), tmp_path / "pipeline"))
@@ -149,3 +153,76 @@ def test_a_schema_that_cannot_be_had_puts_messages_aside_and_says_so(refining: R
     found = refining.run(RefineOptions())
     assert refining.reasons() == [(1, "schema_unknown")]
     assert "projects/p/schemas/gone@0123abcd cannot be had" in found.remarks[0]
+
+
+DEAD = "projects/p/topics/dead"
+
+
+def test_what_is_wrong_goes_to_a_dead_letter_topic_once_whenever_the_job_is_killed(
+    refining: Refining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refining.broker.create_topic(DEAD, TopicSettings(message_retention_ns=DAY_NS)).result()
+    options = BY_NUMBER._replace(dead_letter_topic=DEAD)
+    many = {f"a{n}": str(n) for n in range(100)}
+    refining.publish(*numbered(1, 1))  # a duplicate is not wrong
+    refining.broker.publish(TOPIC, [Draft(b"{", many, "key"), Draft(b"\xff")]).result()
+
+    class Killed(BaseException):
+        pass
+
+    write, publish = Table.write, StageClient.publish
+
+    def killed_before_refined(table: Table, *arguments: Any) -> Any:
+        if table.directory.name == "refined":
+            raise Killed
+        return write(table, *arguments)
+
+    def killed_in_the_middle(client: StageClient, writer: str, batch: int, parts: Any, max_messages: int) -> Any:
+        publish(client, writer, batch, parts, 1)
+        raise Killed
+
+    for owner, name, replacement in (
+        (StageClient, "publish", killed_in_the_middle),
+        (Table, "write", killed_before_refined),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, replacement)
+            with pytest.raises(Killed):
+                refining.run(options)
+    refining.run(options)
+    refining.run(options)  # which archives and refines the dead letter topic as well: nothing there goes round
+    found = [
+        message for batch in refining.broker.read_log(DEAD, 1, refining.broker.log_bounds(DEAD)[1]) for message in batch
+    ]
+    assert [(message.data, message.ordering_key) for message in found] == [(b"{", "key"), (b"\xff", "")]
+    told = [{name: value for name, value in each.attributes.items() if name.startswith("x-")} for each in found]
+    assert [(each["x-quarantined-reason"], each["x-quarantined-sequence"]) for each in told] == [
+        ("not_json", "3"),
+        ("not_utf8", "4"),
+    ]
+    assert [len(each.attributes) for each in found] == [95, 5]
+    assert {each["x-quarantined-topic"] for each in told} == {TOPIC}
+
+
+def test_dead_letters_are_told_by_the_version_of_their_producer_and_what_may_be_redriven(refining: Refining) -> None:
+    broker, queue = refining.broker, "queues/tasks"
+    broker.create_topic(queue, TopicSettings(message_retention_ns=DAY_NS)).result()
+    settings = SubscriptionSettings(dead_letter_policy=DeadLetterPolicy(None, 1))
+    broker.create_subscription(queue, queue, settings).result()
+    ids = broker.publish(queue, [Draft(b"1", {"build": "1.2"}), Draft(b"2", {"build": "1.3"}), Draft(b"3")]).result()
+    broker.nack(queue, [each.ack_id for each in broker.pull(queue, 3).result()]).result()
+    broker.publish(TOPIC, [Draft(b"{", {"build": "1.2"})]).result()
+    refining.run()
+    options = JobOptions(dead_letters=DeadLetterOptions(("none", "build")))
+    found = run_once(refining.spark, job_named("dead-letters"), refining.place, options)
+    assert found.figures == {"dead letters": 4, "kinds": 4, "given up": 3, "quarantine": 1, "redrive candidates": 3}
+    kinds = pq.read_table(refining.place.table("dead-letters")).to_pylist()
+    assert sorted((kind["source"], kind["version"]) for kind in kinds) == [
+        ("given up", ""),
+        ("given up", "1.2"),
+        ("given up", "1.3"),
+        ("quarantine", "1.2"),
+    ]
+    candidates = pq.read_table(refining.place.table("redrive-candidates"))
+    assert sorted(candidates["message_id"].to_pylist()) == ids
+    assert "heliograph dead-letter retry tasks" in (refining.place.directory / "dead-letters.html").read_text()

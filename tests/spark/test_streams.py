@@ -15,7 +15,7 @@ from heliograph.broker.broker import LocalBroker
 from heliograph.broker.clock import SimulatedClock
 from heliograph.engine.message import Draft
 from heliograph.engine.settings import DAY_NS, TopicSettings
-from heliograph.errors import ClaimNotFound, FailedPrecondition, InvalidArgument, TopicNotFound
+from heliograph.errors import ClaimNotFound, FailedPrecondition, InvalidArgument, SubscriptionNotFound, TopicNotFound
 from heliograph.spark.claim_client import ClaimClient
 from heliograph.spark.door import Address, Door
 from heliograph.spark.log_client import LogClient
@@ -484,3 +484,29 @@ def test_the_event_log_is_a_stream_too(broker: LocalBroker, endpoint: str) -> No
         query.run(dies="read", at_batch=1)
     query.run()
     assert query.rows == ["published"] * 3 + ["delivered"] * 2 + ["acknowledged"] * 2
+
+
+# ── what the pipeline holds the event log against ───────────────────────────────────────────────────────────────────
+
+
+def test_the_broker_tells_what_a_subscription_has_not_acknowledged(
+    broker: LocalBroker, endpoint: str, clock: SimulatedClock
+) -> None:
+    publish(broker, 5)
+    taken = [each.ack_id for each in broker.pull(SUBSCRIPTION, 3).result(10)]
+    broker.acknowledge(SUBSCRIPTION, taken[1:2]).result(10)
+    door = Door(Address(endpoint))
+    found = door.get("/api/v1/unacknowledged", {"subscription": SUBSCRIPTION})
+    info = broker.get_subscription(SUBSCRIPTION)
+    assert found == {
+        "subscription": SUBSCRIPTION,
+        "topic": TOPIC,
+        "topic_number": info.topic_number,
+        "at_ns": clock.now_ns(),
+        "created_ns": info.created_ns,
+        "is_filtered": False,
+        "is_detached": False,
+        "runs": [[1, 2], [3, 6]],
+    }
+    with pytest.raises(SubscriptionNotFound):
+        door.get("/api/v1/unacknowledged", {"subscription": "projects/p/subscriptions/none"})

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heliograph.errors import FailedPrecondition, Internal
-from heliograph.spark.pipeline.maintain import _forget, groups
+from heliograph.spark.pipeline.maintain import Retention, _forget, groups
 from heliograph.spark.pipeline.table import Commit, File, Table, exactly
 
 SERIES = "projects/p/topics/t"
@@ -113,10 +113,10 @@ def test_old_days_go_for_good_and_the_position_stays(table: Table) -> None:
     add(table, 1, 3)
     add(table, 4, 6, today)
     with table.changing():
-        assert _forget(table, table.commits(SERIES), 86_400 * 2) == 3
+        assert _forget(table, SERIES, table.commits(SERIES), 86_400 * 2) == 3
     assert visible(table) == [4, 5, 6]
     assert table.next_position(SERIES, 1, 1) == 7
-    assert (table.directory / "_retention").read_text() > "2013-07-01"
+    assert (table.horizon(SERIES) > "2013-07-01", table.horizon("another")) == (True, "")
     assert table.strays() == []
 
 
@@ -125,6 +125,49 @@ def test_a_file_that_no_commit_names_is_a_stray(table: Table) -> None:
     stray = next(table.directory.glob("topic=*/dt=*/hr=*")) / "stray.parquet"
     stray.write_bytes(b"")
     assert table.strays() == [stray]
+
+
+def test_a_horizon_holds_for_its_series_and_one_of_an_earlier_version_for_all(table: Table) -> None:
+    table.directory.mkdir(exist_ok=True)
+    (table.directory / "_retention").write_text("2013-07-02")
+    with table.changing():
+        table.keep_horizon("a", "2013-07-05")
+        table.keep_horizon("a", "2013-07-03")  # no day comes back
+    assert [table.horizon(series) for series in ("a", "b")] == ["2013-07-05", "2013-07-02"]
+    (table.directory / "_retention").write_text("{")
+    with pytest.raises(FailedPrecondition, match="damaged"):
+        table.horizon("a")
+
+
+def test_what_killed_runs_have_left_is_swept_away_and_nothing_else(table: Table) -> None:
+    add(table, 1, 3)
+    heap = table.directory / "_staging" / "another" / "000001" / "dt=2013-07-01" / "part.parquet"
+    heap.parent.mkdir(parents=True)
+    heap.write_bytes(b"")
+    next(table.directory.glob("_commits/*/*.json")).with_suffix(".partial").write_bytes(b"")
+    with table.rewriting(), table.changing():
+        assert (table.sweep(), table.sweep()) == (2, 0)
+    assert visible(table) == [1, 2, 3]
+    assert not (table.directory / "_staging").exists()
+
+
+def test_rows_are_kept_as_long_as_their_table_says_else_their_topic_else_all() -> None:
+    retention = Retention(90, {"orders": 365, "noise": 0}, {"quarantine": 30})
+    kept = [retention.of(table, topic) for table in ("archive", "quarantine") for topic in ("orders", "noise", "x")]
+    assert kept == [365, 0, 90, 30, 30, 30]
+
+
+def test_files_that_tell_no_day_are_not_old(table: Table) -> None:
+    """Metrics of earlier versions lie in no day; merging gives them one."""
+
+    def write(target: Path) -> None:
+        target.mkdir(parents=True)
+        pq.write_table(pa.table({"sequence": [1]}), target / "part.parquet")
+
+    with table.changing():
+        table.write(Commit(SERIES, 1, 1, 1, []), write, exactly("a row", 1))
+        assert _forget(table, SERIES, table.commits(SERIES), 86_400) == 0
+    assert len(table.files(SERIES)) == 1
 
 
 def commit(first: int, size: int, hour: str = "2013-07-01 12", number: int = 1) -> Commit:

@@ -55,12 +55,12 @@ def gateway(broker: LocalBroker) -> Iterator[Gateway]:
 @pytest.fixture
 def ids(broker: LocalBroker, gateway: Gateway) -> Iterator[list[str]]:
     """Of ten messages that are there."""
-    broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result(10)
-    broker.create_subscription(SUBSCRIPTION, TOPIC).result(10)
+    broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result(30)
+    broker.create_subscription(SUBSCRIPTION, TOPIC).result(30)
     gateway.passed.clear()
-    yield broker.publish(TOPIC, [Draft(b"x")] * 10).result(10)
-    broker.delete_subscription(SUBSCRIPTION).result(10)
-    broker.delete_topic(TOPIC).result(10)
+    yield broker.publish(TOPIC, [Draft(b"x")] * 10).result(30)
+    broker.delete_subscription(SUBSCRIPTION).result(30)
+    broker.delete_topic(TOPIC).result(30)
 
 
 def query(gateway: Gateway, source: str, token: str) -> Query:
@@ -157,7 +157,7 @@ def test_a_query_goes_on_with_a_new_token_where_the_old_one_was_withdrawn(
     asked = query(gateway, source, GOOD)
     asked.options["maxMessagesPerTrigger"] = "10"
     asked.run()
-    ids += broker.publish(TOPIC, [Draft(b"y")] * 10).result(10)
+    ids += broker.publish(TOPIC, [Draft(b"y")] * 10).result(30)
     gateway.rights = {"new": RIGHTS[GOOD]}
     try:
         with refused_with(401):

@@ -46,6 +46,20 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     topic_number: int = 0
 
 
+class Unacknowledged(msgspec.Struct, frozen=True):
+    """What a subscription had not acknowledged at one instant.
+
+    Args:
+        at_ns: when, nanoseconds since the epoch.
+        topic_number: of the messages.
+        runs: their sequences: the first, and one behind the last; in order. Dead letters are not among them.
+    """
+
+    at_ns: int
+    topic_number: int
+    runs: list[tuple[int, int]]
+
+
 class SnapshotInfo(msgspec.Struct, frozen=True):
     """A snapshot as the broker knows it: what a subscription of `topic` had not acknowledged, until `expires_ns`.
     `topic` keeps its name when the topic is deleted (`topic_deleted`); `labels` and `resource` are the caller's."""
@@ -194,6 +208,10 @@ class Broker(Protocol):
 
     def statistics(self, subscription: str) -> Statistics:
         """Raises: SubscriptionNotFound."""
+
+    def unacknowledged(self, subscription: str) -> Reply[Unacknowledged]:
+        """What waits or is leased now, dead letters apart. Once it is answered everything that led to it is durable, so
+        that the event log tells it. Raises: SubscriptionNotFound."""
 
     def dead_letters(
         self, subscription: str, *, offset: int = 0, limit: int | None = None

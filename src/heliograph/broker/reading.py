@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heliograph.broker.operations import Operations
+from heliograph.broker.protocol import Unacknowledged
+from heliograph.broker.reply import Reply
 from heliograph.engine.facts import Fact
 from heliograph.engine.message import Message
 from heliograph.errors import FailedPrecondition
@@ -33,6 +35,15 @@ class Reading(Operations):
 
     def log_extent(self, topic: str, first: int, bytes_max: int) -> int:
         return self._store.log_extent(self._topic_number(topic), first, bytes_max)
+
+    def unacknowledged(self, subscription: str) -> Reply[Unacknowledged]:
+        def look(now_ns: int) -> Unacknowledged:
+            self._engine.tick(now_ns)
+            found = self._engine.subscription(subscription)
+            runs = [] if found.detached else found.unacknowledged_runs()
+            return Unacknowledged(now_ns, found.topic.number, runs)
+
+        return self._change(look)
 
     def event_bounds(self) -> tuple[int, int]:
         self._check_event_log()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heliograph.cli.failure import ExitCode, Failure, import_extra
 from heliograph.cli.pipeline_run import DIRECTORY_DEFAULT, Directory, run_app, shown
 from heliograph.cli.show import AsJson, age, print_json, print_table
+
+if TYPE_CHECKING:
+    from heliograph.spark.pipeline.job import Run
 
 pipeline_app = typer.Typer(help="The data pipeline on Spark: run its jobs, see what they have done.")
 pipeline_app.add_typer(
@@ -50,11 +53,13 @@ def status(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) ->
             f"{each['runs']:,}",
             f"{each['rows']:,}",
             f"{each['lag']:,}",
-            each["error"] or ", ".join(f"{key} {shown(value)}" for key, value in each["figures"].items()),
+            each["state"],
+            ", ".join(f"{key} {shown(value)}" for key, value in each["figures"].items()),
+            f"{age(each['last_error_age_seconds'])} ago: {each['last_error']}" if each["last_error"] else "",
         )
         for each in found
     ]
-    print_table(("job", "last run", "runs", "rows", "lag", "what it found"), rows)
+    print_table(("job", "last run", "runs", "rows", "lag", "state", "what it found", "last error"), rows)
 
 
 @pipeline_app.command()
@@ -84,17 +89,33 @@ def _status(directory: Any) -> list[dict[str, Any]]:
     for name in jobs:
         runs = job.runs(directory, name)
         last = runs[-1] if runs else None
+        failed = next((run for run in reversed(runs) if run.error), None)
+        good = next((run for run in reversed(runs) if not run.error), None)
         found.append(
             {
                 "job": name,
                 "runs": len(runs),
-                "age_seconds": (time.time_ns() - last.started_ns) / 1e9 if last else 0,
+                "age_seconds": _age_seconds(last),
                 "seconds": last.seconds if last else 0,
                 "rows": sum(run.rows for run in runs),
-                "lag": last.lag if last else 0,
-                "figures": last.figures if last else {},
-                "remarks": last.remarks if last else [],
+                "lag": good.lag if good else 0,
+                "figures": good.figures if good else {},
+                "remarks": good.remarks if good else [],
+                "state": _state(last),
                 "error": last.error if last else "",
+                "last_error": failed.error if failed else "",
+                "last_error_age_seconds": _age_seconds(failed),
             }
         )
     return found
+
+
+def _age_seconds(run: Run | None) -> float:
+    return (time.time_ns() - run.started_ns) / 1e9 if run else 0
+
+
+def _state(last: Run | None) -> str:
+    """In a word, of the last run."""
+    if last is None:
+        return ""
+    return "failed" if last.error else "done" if last.is_good else "found what is wrong"

@@ -42,9 +42,18 @@ Once = Annotated[bool, typer.Option("--once", help="Work on what there is now, a
 Continuous = Annotated[bool, typer.Option("--continuous", help="Go on until Ctrl-C.")]
 Pause = Annotated[str, typer.Option(help="With --continuous: the time between two runs.", metavar="SPAN")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this one; may be repeated.", metavar="TOPIC")]
+TopicPattern = Annotated[
+    str,
+    typer.Option(
+        help="Topics whose full name matches this regular expression as a whole, later ones among them.",
+        metavar="REGEX",
+    ),
+]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], spark://HOST:PORT or sc://HOST:PORT.")]
 Conf = Annotated[list[str] | None, typer.Option(help="A setting of Spark; may be repeated.", metavar="NAME=VALUE")]
 Token = Annotated[str, typer.Option(help="A bearer token for the broker.", envvar="HELIOGRAPH_TOKEN", metavar="TOKEN")]
+
+Delta = Annotated[bool, typer.Option("--delta", help="Make it a Delta table, too, from now on.")]
 
 _SHARED: tuple[tuple[str, Any, Any], ...] = (
     ("once", Once, False),
@@ -52,6 +61,7 @@ _SHARED: tuple[tuple[str, Any, Any], ...] = (
     ("pause", Pause, "10s"),
     ("directory", Directory, DIRECTORY_DEFAULT),
     ("topic", Topics, None),
+    ("topic_pattern", TopicPattern, ""),
     ("master", Master, MASTER_DEFAULT),
     ("conf", Conf, None),
     ("token", Token, ""),
@@ -83,15 +93,21 @@ def job_command(name: str) -> Callable[[Callable[..., Own]], None]:
 @job_command("archive")
 def archive(
     batch_messages: Annotated[int, typer.Option(min=1, help="A batch has no more messages.")] = 1_000_000,
+    batch_size: Annotated[
+        str, typer.Option(help="Nor does it have more payload than about this.", metavar="SIZE")
+    ] = "1g",
     file_messages: Annotated[int, typer.Option(min=1, help="A file has no more messages.")] = 2_000_000,
-    least_messages: Annotated[int, typer.Option(min=1, help="Fewer messages wait for more, at most --max-age.")] = 1,
-    max_age: Annotated[
-        str, typer.Option(help="Fewer than --least-messages wait no longer than this.", metavar="SPAN")
-    ] = "5m",
+    least_messages: Annotated[
+        int, typer.Option(min=1, help="Fewer messages wait for more, no longer than --max-age.")
+    ] = 1,
+    least_size: Annotated[
+        str, typer.Option(help="With less payload they wait as well; whichever is reached first.", metavar="SIZE")
+    ] = "",
+    max_age: Annotated[str, typer.Option(help="How long the first message waits for others.", metavar="SPAN")] = "5m",
     allow_data_loss: Annotated[
         bool, typer.Option("--allow-data-loss", help="Go on where messages went before they were archived.")
     ] = False,
-    delta: Annotated[bool, typer.Option("--delta", help="Make the archive a Delta table, too, from now on.")] = False,
+    delta: Delta = False,
 ) -> Own:
     """Every topic's log becomes Parquet files by topic, day and hour.
 
@@ -99,7 +115,14 @@ def archive(
     """
     from heliograph.spark.pipeline.archive import Limits
 
-    limits = Limits(batch_messages, file_messages, least_messages, parse_seconds(max_age))
+    limits = Limits(
+        batch_messages,
+        file_messages,
+        least_messages,
+        parse_seconds(max_age),
+        parse_size(batch_size),
+        parse_size(least_size) if least_size else 0,
+    )
     return {"limits": limits, "allow_data_loss": allow_data_loss, "delta": delta}
 
 
@@ -121,6 +144,10 @@ def refine(
     watermark: Annotated[
         str, typer.Option(help="Duplicates come no later than this after another.", metavar="SPAN")
     ] = "1h",
+    dead_letter_topic: Annotated[
+        str, typer.Option(help="The topic that gets what is wrong as well.", metavar="TOPIC")
+    ] = "",
+    delta: Delta = False,
 ) -> Own:
     """Parse messages by their schemas, validate them, drop duplicates, put aside what is wrong.
 
@@ -129,7 +156,10 @@ def refine(
     from heliograph.spark.pipeline.refine import RefineOptions
 
     schemas = parse_pairs(schema, "schema")
-    return {"refine": RefineOptions(schemas, encoding.upper(), unique_by, parse_seconds(watermark))}
+    options = RefineOptions(
+        schemas, encoding.upper(), unique_by, parse_seconds(watermark), dead_letter_topic=dead_letter_topic
+    )
+    return {"refine": options, "delta": delta}
 
 
 @job_command("metrics")
@@ -153,12 +183,23 @@ def reconcile() -> Own:
 
 
 @job_command("dead-letters")
-def dead_letters() -> Own:
-    """Tell what could not be processed: top reasons, fingerprints of errors, first and last seen, samples.
+def dead_letters(
+    version_attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The attribute that tells the version of a message's producer; may be repeated "
+            "(default producer_version, app_version, version).",
+            metavar="NAME",
+        ),
+    ] = None,
+) -> Own:
+    """Tell what could not be processed, and what may be redriven: reasons, fingerprints of errors, first and last seen.
 
     Example: heliograph pipeline run dead-letters
     """
-    return {}
+    from heliograph.spark.pipeline.dead_letters import VERSION_ATTRIBUTES, DeadLetterOptions
+
+    return {"dead_letters": DeadLetterOptions(tuple(version_attribute or VERSION_ATTRIBUTES))}
 
 
 @job_command("replay")
@@ -186,16 +227,40 @@ def replay(
 
 @job_command("maintain")
 def maintain(
-    retain: Annotated[str, typer.Option(help="Remove days that are older; 0 = none.", metavar="SPAN")] = "0",
+    retain: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Remove days that are older, of all topics or of one; may be repeated. 0 = keep all.",
+            metavar="SPAN|TOPIC=SPAN",
+        ),
+    ] = None,
+    retain_table: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The same for one table, whatever the topic: archive, refined, quarantine or metrics.",
+            metavar="TABLE=SPAN",
+        ),
+    ] = None,
     batch_size: Annotated[str, typer.Option(help="Put batches together up to this size.", metavar="SIZE")] = "256m",
 ) -> Own:
     """Put small batches together, remove old days, and what killed runs have left.
 
-    Example: heliograph pipeline run maintain --retain 90d
+    Example: heliograph pipeline run maintain --retain 90d --retain orders=365d --retain-table quarantine=30d
     """
-    from heliograph.spark.pipeline.maintain import MaintainOptions
+    from heliograph.spark.pipeline.maintain import MaintainOptions, Retention
 
-    return {"maintain": MaintainOptions(parse_seconds(retain), parse_size(batch_size))}
+    general = [text for text in retain or () if "=" not in text]
+    if len(general) > 1:
+        raise typer.BadParameter("give one span for all topics, and others as TOPIC=SPAN", param_hint="--retain")
+    spans = [
+        {name: parse_seconds(span) for name, span in parse_pairs(pairs, hint).items()}
+        for pairs, hint in (
+            ([text for text in retain or () if "=" in text], "retain"),
+            (retain_table, "retain-table"),
+        )
+    ]
+    retention = Retention(parse_seconds(general[0]) if general else 0, *spans).checked()
+    return {"maintain": MaintainOptions(retention, parse_size(batch_size))}
 
 
 def instant_ns(text: str) -> int:
@@ -213,6 +278,7 @@ def _run(
     pause: str,
     directory: Path,
     topic: list[str] | None,
+    topic_pattern: str,
     master: str,
     conf: list[str] | None,
     token: str,
@@ -222,9 +288,12 @@ def _run(
         raise typer.BadParameter("a job runs once or continuously, not both", param_hint="--continuous")
     settings, pause_seconds = parse_pairs(conf, "conf"), parse_seconds(pause)
     jobs = import_extra("heliograph.spark.pipeline.jobs", extra="spark", for_what="the pipeline")
+    from heliograph.spark.pipeline.job import checked_pattern
+
     options, job = jobs.JobOptions(**make_options()), jobs.job_named(name)
+    checked_pattern(topic_pattern)
     with target as door:
-        place = place_of(door, directory, topic or [], token)
+        place = place_of(door, directory, topic or [], token, topic_pattern)
         options = _full_names(options, door)
         place.bounds()  # whatever is wrong with the broker is told before Spark starts
         with _telling(job) as tell:
@@ -249,8 +318,14 @@ def _full_names(options: JobOptions, door: Door) -> JobOptions:
     choice = options.replay.choice
     if choice.to:
         choice = msgspec.structs.replace(choice, to=door.topic(choice.to))
+    rejected = options.refine.dead_letter_topic
+    refine = options.refine._replace(schemas=schemas, dead_letter_topic=rejected and door.topic(rejected))
+    retention = options.maintain.retention
+    topics = {door.topic(name): seconds for name, seconds in retention.topics.items()}
     return options._replace(
-        refine=options.refine._replace(schemas=schemas), replay=options.replay._replace(choice=choice)
+        refine=refine,
+        replay=options.replay._replace(choice=choice),
+        maintain=options.maintain._replace(retention=retention._replace(topics=topics)),
     )
 
 
@@ -276,13 +351,13 @@ def _go_on(
         run_continuously(spark, job, place, options, pause_seconds=pause_seconds, tell=tell, told=told)
 
 
-def place_of(door: Door, directory: Path, topics: list[str], token: str) -> Place:
+def place_of(door: Door, directory: Path, topics: list[str], token: str, topic_pattern: str = "") -> Place:
     """Where the pipeline works, as the command line names it."""
     from heliograph.spark.door import Address
     from heliograph.spark.pipeline.job import Place
 
     names = tuple(door.topic(name) for name in topics)
-    return Place(Address(door.url, token=token), directory.absolute(), names)
+    return Place(Address(door.url, token=token), directory.absolute(), names, topic_pattern)
 
 
 def show_outcome(name: str, outcome: Outcome, seconds: float, as_json: bool) -> None:

@@ -7,8 +7,10 @@ import errno
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from heliograph import __version__
@@ -46,6 +48,7 @@ def serve(
     project: arguments.Project = None,
     lenient: arguments.Lenient = None,
     allow_host: arguments.AllowHost = None,
+    end_with_stdin: arguments.EndWithStdin = False,
     admin_test_hooks: arguments.AdminTestHooks = False,
 ) -> None:
     """Start a broker. It ends in order on SIGTERM and Ctrl-C.
@@ -77,6 +80,8 @@ def serve(
         host=options.host, port=options.port, lenient=options.lenient, allowed_hosts=options.allowed_hosts
     )
     _calm_collector()
+    if end_with_stdin:
+        threading.Thread(target=_end_with_standard_input, name="standard-input", daemon=True).start()
     try:
         asyncio.run(server.serve(open_broker, serve_options, hooks=hooks, initial=initial))
     except OSError as error:
@@ -152,6 +157,13 @@ def _calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def _end_with_standard_input() -> None:
+    """As on SIGTERM, once nobody has the other end any more: also a program that was killed has let go of it."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _cannot_listen(error: OSError, host: str, port: int) -> Failure | None:

@@ -83,6 +83,14 @@ AllowHost = Annotated[
     list[str] | None,
     typer.Option(help="A further name that browsers may reach it by; may be repeated.", metavar="NAME"),
 ]
+EndWithStdin = Annotated[
+    bool,
+    typer.Option(
+        "--end-with-stdin",
+        help="End in order when standard input is closed: for a program that starts a broker and is not to leave it "
+        "behind, however it ends itself.",
+    ),
+]
 AdminTestHooks = Annotated[
     bool,
     typer.Option(

@@ -64,12 +64,12 @@ class BrokerProcess:
         command = [
             *self.program,
             *("serve", "--host", "127.0.0.1", "--port", str(self.port)),
-            *("--data-dir", str(self.data_dir), "--store", "sqlite", *self._options),
+            *("--data-dir", str(self.data_dir), "--store", "sqlite", *self._options, "--end-with-stdin"),
         ]
         with self._log_path.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # closed with this process, however it ends; the broker then ends as well
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -85,19 +85,22 @@ class BrokerProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            _let_go(self._process)
             self._process = None
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL where that does not help. Idempotent."""
         process, self._process = self._process, None
-        if process is None or process.poll() is not None:
+        if process is None:
             return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        _let_go(process)
 
     def ended(self) -> int | None:
         """The exit code of a broker that ended by itself; None = it runs."""
@@ -127,6 +130,12 @@ class BrokerProcess:
             raise Unavailable(f"The broker was not ready in {START_SECONDS_MAX:.0f} s: see {self._log_path}") from None
         self.stop()
         raise Unavailable(f"The broker did not start: {self.last_words()}")
+
+
+def _let_go(process: subprocess.Popen[str]) -> None:
+    """Of the standard input of a process that has ended."""
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 def _read_lines(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:

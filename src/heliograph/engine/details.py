@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from heliograph.engine.facts import (
+    DeadLettersRetried,
     Details,
     Fact,
     MessagesAcknowledged,
@@ -18,6 +19,7 @@ from heliograph.engine.facts import (
     MessagesPublished,
     MessagesPurged,
     MessagesReturned,
+    SubscriptionSought,
 )
 from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
@@ -64,7 +66,11 @@ def _dead_lettered(fact: MessagesDeadLettered, subscription: Subscription, now_n
     return msgspec.structs.replace(fact, details=_details(subscription, fact.sequences, now_ns, held_us))
 
 
-def _gone(fact: MessagesDropped | MessagesPurged, subscription: Subscription, now_ns: int) -> Fact:
+def _moved(
+    fact: MessagesDropped | MessagesPurged | DeadLettersRetried | SubscriptionSought,
+    subscription: Subscription,
+    now_ns: int,
+) -> Fact:
     return msgspec.structs.replace(fact, details=Details(now_ns, subscription.topic.number))
 
 
@@ -74,8 +80,10 @@ _ADD: dict[type, Callable[[Any, Subscription, int], Fact]] = {
     MessagesAcknowledged: _acknowledged,
     MessagesReturned: _returned,
     MessagesDeadLettered: _dead_lettered,
-    MessagesDropped: _gone,
-    MessagesPurged: _gone,
+    MessagesDropped: _moved,
+    MessagesPurged: _moved,
+    DeadLettersRetried: _moved,
+    SubscriptionSought: _moved,
 }
 
 

@@ -100,11 +100,13 @@ class SubscriptionDetached(_Fact, frozen=True):
 
 class SubscriptionSought(_Fact, frozen=True):
     """From now on exactly `held`, as `ranges.pack_runs` makes it, is not acknowledged, and what will be published; dead
-    letters stay what they are. All leases, failures and delays are void."""
+    letters stay what they are. All leases, failures and delays are void. `target`: where to, for people."""
 
     subscription: str
     held: bytes
     sought_ns: int
+    target: str = ""
+    details: Details | None = None
 
 
 class SubscriptionDeleted(_Fact, frozen=True):
@@ -244,6 +246,7 @@ class DeadLettersRetried(_Fact, frozen=True):
     sequences: list[int]
     expires_at_ns: list[int]
     retried_ns: int = 0
+    details: Details | None = None
 
 
 class DeadLettersPurged(_Fact, frozen=True):

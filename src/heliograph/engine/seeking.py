@@ -38,7 +38,8 @@ class Seeking(Administration):
         subscription = self._attached(name)
         self.tick(now_ns)
         instant_ns = min(max(instant_ns, 0), INSTANT_NS_MAX)  # later ones are in no message either
-        self._seek(subscription, unacknowledged_from(subscription, instant_ns, now_ns, durable), now_ns)
+        target = unacknowledged_from(subscription, instant_ns, now_ns, durable)
+        self._seek(subscription, target, f"time {instant_ns}", now_ns)
 
     def seek_to_snapshot(self, name: str, snapshot_name: str, durable: DurableLog, now_ns: int) -> None:
         """See `Broker.seek_to_snapshot`. Raises as `seek_to_time`, and SnapshotNotFound, FailedPrecondition."""
@@ -46,10 +47,11 @@ class Seeking(Administration):
         snapshot = self.snapshot(snapshot_name, now_ns)
         if snapshot.topic is not subscription.topic:
             raise FailedPrecondition(f"The snapshot {snapshot_name} is of another topic than the subscription {name}.")
-        self._seek(subscription, unacknowledged_in(subscription, snapshot, durable), now_ns)
+        target = unacknowledged_in(subscription, snapshot, durable)
+        self._seek(subscription, target, f"snapshot {snapshot_name}", now_ns)
 
-    def _seek(self, subscription: Subscription, target: list[Run], now_ns: int) -> None:
-        self._record(f.SubscriptionSought(subscription.name, pack_runs(target), now_ns))
+    def _seek(self, subscription: Subscription, target: list[Run], where: str, now_ns: int) -> None:
+        self._record(f.SubscriptionSought(subscription.name, pack_runs(target), now_ns, where))
         if subscription.is_eager:
             with suppress(HeliographError):  # whoever pulls what cannot be read is told
                 subscription.load(subscription.topic.log.next_sequence)

@@ -20,7 +20,7 @@ from h2corn import Config, Server
 from heliograph import __version__
 from heliograph.broker.protocol import Broker
 from heliograph.errors import HeliographError, Internal, NotFound
-from heliograph.server import claims, events, health, queue_openapi
+from heliograph.server import claims, events, health, queue_openapi, unacknowledged
 from heliograph.server import log as topic_log
 from heliograph.server.broker_socket import BrokerSocket
 from heliograph.server.closing import Closing
@@ -56,7 +56,7 @@ from heliograph.server.routing import ClientGone, Receive, Route, RouteTable, Sc
 from heliograph.server.staging import staging_routes
 from heliograph.server.statistics import statistics_routes
 
-HTTP_DOORS = (health, topic_log, events, claims)
+HTTP_DOORS = (health, topic_log, events, claims, unacknowledged)
 """Modules with ``ROUTES``."""
 
 GRACE_SECONDS = 3.0

@@ -62,20 +62,20 @@ REST_SECONDS_MIN = 0.0002
 class _Parts:
     """The bytes of a stream, piece by piece, for worker threads: one call at a time, from whatever thread."""
 
-    def __init__(self, parts: Generator[bytes]) -> None:
+    def __init__(self, parts: Generator[bytes | memoryview]) -> None:
         self._lock = threading.Lock()
         self._parts = parts
         self.worked_seconds = 0.0  # on the latest part
 
-    def next(self) -> bytes:
-        """The next piece; b"" after the last."""
+    def next(self) -> memoryview:
+        """The next piece; an empty one after the last."""
         with self._lock:
             began = time.perf_counter()
-            part = next(self._parts, b"")
+            part = memoryview(next(self._parts, b""))
             self.worked_seconds = time.perf_counter() - began
             return part
 
-    async def next_after(self, rest_seconds: float) -> bytes:
+    async def next_after(self, rest_seconds: float) -> memoryview:
         """`next`, in a thread, after a rest."""
         if rest_seconds > REST_SECONDS_MIN:
             await asyncio.sleep(rest_seconds)
@@ -126,7 +126,7 @@ def _halved(messages: list[Message], bytes_max: int) -> Iterator[list[Message]]:
     yield from _halved(messages[middle:], bytes_max)
 
 
-async def send_stream(receive: Receive, send: Send, stream: Generator[bytes]) -> None:
+async def send_stream(receive: Receive, send: Send, stream: Generator[bytes | memoryview]) -> None:
     """Answer with an Arrow stream, making its next part in a thread while the last is sent, after a rest if others have
     work for the broker (`courtesy.py`). Ends quietly when the client goes away.
 
@@ -145,7 +145,7 @@ async def send_stream(receive: Receive, send: Send, stream: Generator[bytes]) ->
         while part := await ahead:
             ahead = asyncio.ensure_future(parts.next_after(courtesy.rest_seconds(parts.worked_seconds)))
             for start in range(0, len(part), SEND_BYTES):
-                body = part[start : start + SEND_BYTES]
+                body = bytes(part[start : start + SEND_BYTES])
                 await send({"type": "http.response.body", "body": body, "more_body": True})
                 if gone.done():
                     return

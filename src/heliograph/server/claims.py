@@ -130,7 +130,7 @@ async def fetch(scope: Scope, receive: Receive, send: Send, broker: Broker) -> N
     info = broker.get_subscription(subscription)
     deliveries = await asyncio.to_thread(broker.read_claim, subscription, consumer, number)
 
-    def stream() -> Generator[bytes]:
+    def stream() -> Generator[bytes | memoryview]:
         schema = arrow.chosen(arrow.CLAIM_SCHEMA, columns)
         yield arrow.stream_start(schema)
         for batch in deliveries:

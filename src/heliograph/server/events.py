@@ -97,7 +97,7 @@ def _extent(broker: Broker, first: int, rows_max: int, bytes_max: int) -> tuple[
     return last, rows
 
 
-def _stream(broker: Broker, first: int, last: int, columns: list[str]) -> Generator[bytes]:
+def _stream(broker: Broker, first: int, last: int, columns: list[str]) -> Generator[bytes | memoryview]:
     schema = arrow.chosen(SCHEMA, columns)
     names = {info.number: info.name for info in broker.list_topics()}
     yield arrow.stream_start(schema)

@@ -215,7 +215,7 @@ def _ranges(text: str) -> list[tuple[int, int]]:
     return ranges
 
 
-def _stream(wanted: LogRanges, broker: Broker) -> Generator[bytes]:
+def _stream(wanted: LogRanges, broker: Broker) -> Generator[bytes | memoryview]:
     schema = arrow.schema_of(wanted.columns)
     yield arrow.stream_start(schema)
     batches = (batch for first, last in wanted.ranges for batch in broker.read_log(wanted.topic, first, last))

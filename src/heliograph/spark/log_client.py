@@ -10,6 +10,7 @@ import pyarrow as pa
 from heliograph.errors import Unavailable
 from heliograph.spark import door
 from heliograph.spark.door import TIMEOUT_SECONDS, Address, Door, persistently
+from heliograph.wire.arrow import carried, completed, schema_of
 
 
 class LogBounds(NamedTuple):
@@ -90,14 +91,14 @@ class LogClient:
             TopicNotFound, FailedPrecondition: the topic is gone, or another one by now.
             Unavailable: the broker did not answer, or not to the end, several times.
         """
-        failures = 0
+        failures, schema, sent = 0, schema_of(columns), carried(columns)
         while True:
             wanted = {
                 "topic": topic,
                 "topic_number": topic_number,
                 "first": first,
                 "last": last,
-                "columns": ",".join(columns),
+                "columns": ",".join(sent),
             }
             try:
                 for batch in self._door.batches("/api/v1/log/read", wanted, f"the log of {topic}"):
@@ -105,7 +106,7 @@ class LogClient:
                         continue
                     failures = 0
                     first = batch.column("sequence")[-1].as_py() + 1
-                    yield batch
+                    yield completed(batch, topic, topic_number, schema)
                 return
             except Unavailable:
                 failures += 1

@@ -5,8 +5,9 @@ The server's log door writes these batches, the Spark source reads them. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 
 import pyarrow as pa
@@ -72,6 +73,37 @@ def record_batch(topic: str, topic_number: int, messages: Sequence[Message], sch
     return _record_batch(_Columns(topic, topic_number, messages), schema)
 
 
+def carried(columns: Sequence[str]) -> list[str]:
+    """Of the columns of `SCHEMA` that somebody wants, those that must be sent for `completed` to have them all. The
+    others follow from these, and what is not sent costs the broker nothing."""
+    return list(dict.fromkeys(_FOLLOW_FROM.get(column, column) for column in columns if column != "topic"))
+
+
+def completed(batch: pa.RecordBatch, topic: str, topic_number: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A record batch as `record_batch` makes it, of one with the columns `carried`.
+
+    Args:
+        batch: what was sent.
+        topic, topic_number: see `record_batch`.
+        schema: from `schema_of`.
+    """
+
+    def column(name: str) -> pa.Array:
+        match name:
+            case "topic":
+                return _repeated_text(topic, batch.num_rows)
+            case "message_id":
+                return _message_ids(topic_number, batch.column("sequence"))
+            case "publish_time":
+                return _publish_times(batch.column("publish_time_ns"))
+        return batch.column(name)
+
+    return pa.RecordBatch.from_arrays([column(name) for name in schema.names], schema=schema)
+
+
+_FOLLOW_FROM = {"message_id": "sequence", "publish_time": "publish_time_ns"}
+
+
 def claim_record_batch(
     topic: str, topic_number: int, claim: int, deliveries: Sequence[tuple[Message, int]], schema: pa.Schema
 ) -> pa.RecordBatch:
@@ -99,7 +131,7 @@ class _Columns:
         self.attempts: Sequence[int] = ()
 
     def topic(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self._topic, pa.string()), len(self._messages))
+        return _repeated_text(self._topic, len(self._messages))
 
     @cached_property
     def _sequences(self) -> pa.Array:
@@ -109,42 +141,35 @@ class _Columns:
         return self._sequences
 
     def message_id(self) -> pa.Array:
-        base = self._topic_number * SEQUENCES_PER_TOPIC
-        if base + SEQUENCES_PER_TOPIC < 2**63:
-            return pc.add(self._sequences, base).cast(pa.string())
-        digits = pc.utf8_lpad(self._sequences.cast(pa.string()), _SEQUENCE_DIGITS, "0")
-        return pc.binary_join_element_wise(str(self._topic_number), digits, "")
+        return _message_ids(self._topic_number, self._sequences)
 
     def ordering_key(self) -> pa.Array:
         keys = [message.ordering_key for message in self._messages]
-        return pa.array(keys, pa.string()) if any(keys) else pa.repeat(pa.scalar("", pa.string()), len(keys))
+        return pa.array(keys, pa.string()) if any(keys) else _repeated_text("", len(keys))
 
     def attributes(self) -> pa.Array:
         maps = [message.attributes for message in self._messages]
         if not any(maps):
-            return pa.MapArray.from_arrays(_int32([0] * (len(maps) + 1)), _NO_STRINGS, _NO_STRINGS)
+            return pa.MapArray.from_arrays(
+                _from_buffer(pa.int32(), array("i", [0]) * (len(maps) + 1)), _NO_STRINGS, _NO_STRINGS
+            )
         keys = pa.array(list(chain.from_iterable(maps)), pa.string())
         values = pa.array([value for each in maps for value in each.values()], pa.string())
-        return pa.MapArray.from_arrays(_offsets(map(len, maps)), keys, values)
+        offsets = pa.array(list(accumulate(map(len, maps), initial=0)), pa.int32())
+        return pa.MapArray.from_arrays(offsets, keys, values)
 
     def data(self) -> pa.Array:
-        payloads = [message.data for message in self._messages]
-        # a fifth of the time that pa.array takes, which looks at each value twice
-        sizes = list(map(len, payloads))
-        joined = pa.py_buffer(b"".join(payloads))
-        if len(set(sizes)) == 1 and sizes[0]:
-            return pa.Array.from_buffers(pa.binary(sizes[0]), len(sizes), [None, joined]).cast(pa.binary())
-        return pa.Array.from_buffers(pa.binary(), len(sizes), [None, _offsets(sizes).buffers()[1], joined])
+        return pa.array([message.data for message in self._messages], pa.binary())
 
     @cached_property
     def _publish_times_ns(self) -> pa.Array:
         instants = [message.publish_time_ns for message in self._messages]
-        if len(set(instants)) == 1:
-            return pa.repeat(pa.scalar(instants[0], pa.int64()), len(instants))
+        if instants.count(instants[0]) == len(instants):
+            return _repeated(instants[0], len(instants))
         return pa.array(instants, pa.int64())
 
     def publish_time(self) -> pa.Array:
-        return pc.divide(self._publish_times_ns, 1_000).cast(pa.timestamp("us", tz="UTC"))
+        return _publish_times(self._publish_times_ns)
 
     def publish_time_ns(self) -> pa.Array:
         return self._publish_times_ns
@@ -159,19 +184,39 @@ class _Columns:
         return pa.array(self.attempts, pa.int32())
 
     def claim(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self.claim_number, pa.int64()), len(self._messages))
+        return _repeated(self.claim_number, len(self._messages))
 
 
-_NO_STRINGS = pa.array([], pa.string())
+# not pa.array: that loads pandas where there is one, which takes longer than Arrow, and no server needs it to start
+_NO_STRINGS = pa.nulls(0, pa.string())
 
 
-def _offsets(sizes: Iterable[int]) -> pa.Array:
-    """Where each value of these sizes begins when they are joined, and where the last one ends."""
-    return _int32(list(accumulate(sizes, initial=0)))
+def _message_ids(topic_number: int, sequences: pa.Array) -> pa.Array:
+    base = topic_number * SEQUENCES_PER_TOPIC
+    if base + SEQUENCES_PER_TOPIC < 2**63:
+        return pc.add(sequences, _repeated(base, len(sequences))).cast(pa.string())
+    digits = pc.utf8_lpad(sequences.cast(pa.string()), _SEQUENCE_DIGITS, "0")
+    return pc.binary_join_element_wise(str(topic_number), digits, "")
 
 
-def _int32(values: Sequence[int]) -> pa.Array:
-    return pa.array(values, pa.int32())
+def _publish_times(publish_times_ns: pa.Array) -> pa.Array:
+    return pc.divide(publish_times_ns, _repeated(1_000, len(publish_times_ns))).cast(SCHEMA.field("publish_time").type)
+
+
+def _repeated(value: int, count: int) -> pa.Array:
+    # not by pa.scalar, for the same reason
+    return _from_buffer(pa.int64(), array("q", [value]) * count)
+
+
+@lru_cache(maxsize=8)
+def _repeated_text(value: str, count: int) -> pa.Array:
+    text = value.encode()
+    offsets = array("i", [len(text) * place for place in range(count + 1)])
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text * count)])
+
+
+def _from_buffer(kind: pa.DataType, values: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 _BUILDERS: dict[str, Callable[[_Columns], pa.Array]] = {name: getattr(_Columns, name) for name in CLAIM_SCHEMA.names}
@@ -220,11 +265,11 @@ def drafts(batch: pa.RecordBatch) -> list[Draft]:
     ]
 
 
-def stream_start(schema: pa.Schema) -> bytes:
+def stream_start(schema: pa.Schema) -> memoryview:
     """The first bytes of an Arrow stream of this schema; serialized record batches follow, then `END_OF_STREAM`."""
-    return bytes(schema.serialize().to_pybytes())
+    return memoryview(schema.serialize())
 
 
-def stream_part(batch: pa.RecordBatch) -> bytes:
+def stream_part(batch: pa.RecordBatch) -> memoryview:
     """A record batch as it stands in an Arrow stream."""
-    return bytes(batch.serialize().to_pybytes())
+    return memoryview(batch.serialize())

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from heliograph.engine.facts import (
+    DeadLettersRetried,
     Details,
     Fact,
     MessagesAcknowledged,
@@ -23,8 +24,10 @@ from heliograph.engine.facts import (
     MessagesPurged,
     MessagesReturned,
     ReturnCause,
+    SubscriptionSought,
 )
 from heliograph.engine.message import SEQUENCES_PER_TOPIC
+from heliograph.engine.ranges import from_runs, unpack_runs
 from heliograph.engine.topic import STAGING_PREFIX
 
 EVENTS = (
@@ -37,10 +40,14 @@ EVENTS = (
     "dead_lettered",
     "dropped",
     "purged",
+    "retried",
+    "sought",
 )
 """What the column `event` says: a message was published to its topic; was handed to a consumer; was acknowledged, given
 back or not acknowledged in time by it, or came back because its consumer went away; was given up; never reached a
-subscription at its capacity; or went because of a purge, its TTL, or the retention."""
+subscription at its capacity; went because of a purge, its TTL, or the retention; or came back from the dead letters. A
+subscription that was moved has one row `sought` without a message, and one for each message that was not acknowledged
+afterwards: from then on all others are."""
 
 SCHEMA = pa.schema(
     [
@@ -60,9 +67,10 @@ SCHEMA = pa.schema(
     ]
 )
 """Every column that there is. `topic` is null where its name is not known any more; `subscription` is null of what is
-published; `attempt` (from 1) is null where nothing was delivered; `wait_us` is the time from publication to delivery,
-of what is delivered; `processing_us` the time from delivery to the event, of what was delivered before; `reason` of
-dead letters. Position, event, subscription, message and attempt together name a row."""
+published; `message_id` and `sequence` are null where a subscription was moved; `attempt` (from 1) is null where nothing
+was delivered; `wait_us` is the time from publication to delivery, of what is delivered; `processing_us` the time from
+delivery to the event, of what was delivered before; `reason` of dead letters, and where a subscription was moved to:
+`time NANOSECONDS` or `snapshot NAME`. Position, event, subscription, message and attempt together name a row."""
 
 ROW_BYTES = 150
 """Of one row without the names in it, about."""
@@ -118,6 +126,11 @@ class EventRows:
                     self._add(position, "dropped", fact, fact.sequences, details)
                 case MessagesPurged(details=Details() as details):
                     self._add(position, "purged", fact, fact.sequences, details)
+                case DeadLettersRetried(details=Details() as details):
+                    self._add(position, "retried", fact, fact.sequences, details)
+                case SubscriptionSought(details=Details() as details):
+                    open_now = from_runs(unpack_runs(fact.held))
+                    self._add(position, "sought", fact, [_UNKNOWN, *open_now], details)
 
     def _add(self, position: int, event: str, fact: Any, sequences: Sequence[int], details: Details) -> None:
         count = len(sequences)
@@ -132,7 +145,7 @@ class EventRows:
             self._attempts.extend(details.attempts)
         else:  # all were delivered once, or never
             self._attempts.extend(array("q", [1 if delivered or spans_us else _UNKNOWN]) * count)
-        reason = fact.reason.value if event == "dead_lettered" else None
+        reason = fact.reason.value if event == "dead_lettered" else getattr(fact, "target", None)
         consumer = fact.consumer or None if delivered else None
         subscription = getattr(fact, "subscription", None)
         at_ns, number = details.at_ns, details.topic_number
@@ -159,8 +172,8 @@ class EventRows:
             "event_time_ns": lambda: spread(instants, pa.int64()),
             "topic": lambda: spread([self._topic_names.get(number) for number in numbers], pa.string()),
             "subscription": lambda: spread(subscriptions, pa.string()),
-            "message_id": lambda: _message_ids(spread(numbers, pa.int64()), _int64(self._sequences)),
-            "sequence": lambda: _int64(self._sequences),
+            "message_id": lambda: _message_ids(spread(numbers, pa.int64()), _known(self._sequences)),
+            "sequence": lambda: _known(self._sequences),
             "attempt": lambda: _known(self._attempts).cast(pa.int32()),
             "consumer": lambda: spread(consumers, pa.string()),
             "wait_us": lambda: _known(self._waits_us),

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 BATCH_MESSAGES_MAX = 1_000_000
 """Messages of one commit: a failure costs no more than reading so many again."""
 
+BATCH_BYTES_MAX = 1024**3
+"""Payload of one commit: large messages are written in smaller batches, so that they fit into memory."""
+
 FILE_MESSAGES_MAX = 2_000_000
 AGE_SECONDS_MAX = 300.0
 
@@ -35,14 +38,18 @@ class Limits(NamedTuple):
     Args:
         batch_messages: a batch has no more messages.
         file_messages: nor has a file.
-        least_messages: a batch with fewer waits, unless
-        age_seconds: its first message has waited so long.
+        least_messages: a batch with fewer waits; or, if `least_bytes` is given and this is 1, whatever their number.
+        age_seconds: but no longer than until its first message is so old.
+        batch_bytes: a batch has no more payload than about this.
+        least_bytes: a batch with as much payload does not wait; 0 = messages alone decide.
     """
 
     batch_messages: int = BATCH_MESSAGES_MAX
     file_messages: int = FILE_MESSAGES_MAX
     least_messages: int = 1
     age_seconds: float = AGE_SECONDS_MAX
+    batch_bytes: int = BATCH_BYTES_MAX
+    least_bytes: int = 0
 
 
 LIMITS_DEFAULT = Limits()
@@ -113,6 +120,8 @@ def archive(
         if _is_due(client, topic, bounds._replace(first=first), limits):
             while first <= bounds.last:
                 last = min(first + limits.batch_messages - 1, bounds.last)
+                if last > first:
+                    last = min(last, client.extent(topic, first, limits.batch_bytes))
                 source = Source(endpoint, token, topic, fail_on_data_loss, limits.file_messages)
                 added.append(_add(spark, table, source, LogBounds(bounds.topic_number, first, last)))
                 progress(added[-1].rows, bounds.last - last)
@@ -184,8 +193,12 @@ def mirror_to_delta(directory: Path, *, wanted: bool = False) -> None:
 def _is_due(client: LogClient, topic: str, waiting: LogBounds, limits: Limits) -> bool:
     """Whether what waits is enough for a batch, or has waited long enough."""
     count = waiting.last - waiting.first + 1
-    if count <= 0 or count >= limits.least_messages:
-        return count > 0
+    if count <= 0:
+        return False
+    if count >= limits.least_messages and not (limits.least_bytes and limits.least_messages == 1):
+        return True
+    if limits.least_bytes and client.extent(topic, waiting.first, limits.least_bytes) < waiting.last:
+        return True
     columns = ["sequence", "publish_time_ns"]
     for batch in client.read(topic, waiting.topic_number, waiting.first, waiting.first, columns):
         published_ns = int(batch.column("publish_time_ns")[0].as_py())

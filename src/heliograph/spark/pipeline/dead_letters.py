@@ -2,16 +2,20 @@
 
 Looked at are the quarantine of the job `refine`, what subscriptions and queues gave up (from the event log), and topics
 that dead letters are forwarded to (from the archive). Errors that differ in numbers and ids only have one fingerprint.
+Messages of different versions of their producer are told apart, where an attribute says which it was.
+
+What may succeed a second time is a candidate for redriving: `redrive-candidates/` has each, and the page the command.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +23,7 @@ import pyarrow.parquet as pq
 from heliograph.errors import FailedPrecondition
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, replaced, silent
+from heliograph.spark.pipeline.settlements import QUEUES
 from heliograph.spark.pipeline.table import Table, write_whole
 
 if TYPE_CHECKING:
@@ -39,16 +44,41 @@ _STEPS = (
 )
 """In this order; the same in Java's and in Python's regular expressions."""
 
+CANDIDATES_MAX = 1_000_000
+"""Messages in the table of candidates; the newest."""
+
+VERSION_ATTRIBUTES = ("producer_version", "app_version", "version")
+"""Where the version of a producer is looked for, in this order."""
+
 LETTER = (
-    "source STRING, topic STRING, subscription STRING, reason STRING, error STRING, at TIMESTAMP, message_id STRING"
+    "source STRING, topic STRING, subscription STRING, reason STRING, error STRING, at TIMESTAMP, message_id STRING, "
+    "version STRING"
 )
 
 GROUPED = f"""
-    SELECT source, topic, subscription, reason, fingerprint, count(*) AS count,
+    SELECT source, topic, subscription, reason, fingerprint, version, count(*) AS count,
         min(at) AS first_seen, max(at) AS last_seen, min_by(error, at) AS sample_error,
         slice(array_sort(collect_set(message_id)), 1, {SAMPLES}) AS sample_ids
     FROM {{letters}} GROUP BY ALL ORDER BY count DESC LIMIT {GROUPS_MAX}
 """
+
+CANDIDATES = f"""
+    SELECT source, topic, subscription, reason, error, version, at, message_id FROM {{letters}}
+    WHERE source = 'forwarded' OR source = 'given up' AND subscription LIKE 'queues/%'
+        OR source = 'quarantine' AND reason = 'schema_unknown'
+    ORDER BY at DESC LIMIT {CANDIDATES_MAX}
+"""
+
+
+class DeadLetterOptions(NamedTuple):
+    """How to look at them.
+
+    Args:
+        version_attributes: names of the attributes that tell the version of a message's producer; the first one that it
+            has counts.
+    """
+
+    version_attributes: tuple[str, ...] = VERSION_ATTRIBUTES
 
 
 def fingerprint(error: str) -> str:
@@ -66,13 +96,44 @@ def fingerprint_sql(column: str) -> str:
     return f"trim({column})"
 
 
-def dead_letters(spark: SparkSession, place: Place, tell: Tell = silent) -> Outcome:
-    """Write `dead-letters/` (a table), `dead-letters.html` and `dead-letters.md` anew.
+DEFAULTS = DeadLetterOptions()
+
+
+def redrive(group: Mapping[str, Any], topics: Mapping[str, str]) -> str:
+    """The command that has dead letters of a kind processed again; "" where that would end as before.
+
+    Args:
+        group: a row of the table.
+        topics: by the full name of a subscription, its topic's.
+    """
+    source, subscription = group["source"], group["subscription"] or ""
+    if source == "given up" and subscription.startswith(QUEUES):
+        return f"heliograph dead-letter retry {quote(subscription.removeprefix(QUEUES))}"
+    if source == "quarantine" and group["reason"] == "schema_unknown":
+        where = quote("reason = 'schema_unknown'")
+        return f"heliograph pipeline run replay --from quarantine --topic {quote(group['topic'])} --where {where}"
+    if source == "forwarded":
+        ends = [topic for name, topic in topics.items() if name.endswith(f"/subscriptions/{subscription}")]
+        to = quote(ends[0]) if len(ends) == 1 else "TOPIC"
+        where = quote(f"attributes['{FORWARDED}'] = '{subscription}'")
+        return f"heliograph pipeline run replay --topic {quote(group['topic'])} --to {to} --where {where}"
+    return ""
+
+
+def dead_letters(
+    spark: SparkSession, place: Place, options: DeadLetterOptions = DEFAULTS, tell: Tell = silent
+) -> Outcome:
+    """Write `dead-letters/` and `redrive-candidates/` (tables), `dead-letters.html` and `dead-letters.md` anew.
 
     Raises:
         HeliographError: no broker, or a damaged table.
     """
-    frames = [*_quarantined(spark, place), *_given_up(spark, place), *_forwarded(spark, place)]
+    version = _version(options.version_attributes)
+    frames = [
+        *_quarantined(spark, place, version),
+        *_given_up(spark, place, version),
+        *_forwarded(spark, place, version),
+    ]
     letters = spark.createDataFrame([], LETTER)
     for frame in frames:
         letters = letters.unionByName(frame)
@@ -85,7 +146,10 @@ def dead_letters(spark: SparkSession, place: Place, tell: Tell = silent) -> Outc
     ):
         told = letters.selectExpr("*", f"{fingerprint_sql('error')} AS fingerprint")
         spark.sql(GROUPED, letters=told).coalesce(1).write.parquet(str(target))
-    groups = _groups(place.table("dead-letters"))
+        with replaced(place.table("redrive-candidates")) as candidates:
+            spark.sql(CANDIDATES, letters=letters).coalesce(1).write.parquet(str(candidates))
+    topics = _topics(place)
+    groups = [group | {"redrive": redrive(group, topics)} for group in _groups(place.table("dead-letters"))]
     write_whole(place.directory / "dead-letters.md", markdown(groups).encode())
     write_whole(place.directory / "dead-letters.html", page(groups).encode())
     total = sum(group["count"] for group in groups)
@@ -95,14 +159,28 @@ def dead_letters(spark: SparkSession, place: Place, tell: Tell = silent) -> Outc
         f" ({group['subscription'] or group['topic']})"
         for group in groups[:SHOWN]
     ]
-    return Outcome(total, 0, {"dead letters": total, "kinds": len(groups), **by_source}, tuple(lines))
+    candidates = sum(group["count"] for group in groups if group["redrive"])
+    figures = {"dead letters": total, "kinds": len(groups), **by_source, "redrive candidates": candidates}
+    return Outcome(total, 0, figures, tuple(lines))
 
 
-def _quarantined(spark: SparkSession, place: Place) -> Iterable[DataFrame]:
+def _version(attributes: Sequence[str]) -> str:
+    """The version of a message's producer, as an expression of Spark's SQL."""
+    names = ["'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in attributes]
+    return f"coalesce({', '.join(f'attributes[{name}]' for name in names)}, '')" if names else "''"
+
+
+def _topics(place: Place) -> dict[str, str]:
+    """By the full name of each subscription."""
+    found = place.door.get("/api/v1/statistics", {})["subscriptions"]
+    return {each["name"]: each["topic"] for each in found if each["kind"] != "queue"}
+
+
+def _quarantined(spark: SparkSession, place: Place, version: str) -> Iterable[DataFrame]:
     table = Table(place.table("quarantine"))
     for topic in table.series():
         paths = [str(path) for path in table.files(topic)]
-        if paths and (not place.topics or topic in place.topics):
+        if paths and place.looks_at(topic):
             rows = spark.read.option("basePath", str(table.directory)).parquet(*paths)
             yield rows.where("reason <> 'duplicate'").selectExpr(
                 "'quarantine' AS source",
@@ -112,35 +190,46 @@ def _quarantined(spark: SparkSession, place: Place) -> Iterable[DataFrame]:
                 "error",
                 "publish_time AS at",
                 "message_id",
+                f"{version} AS version",
             )
 
 
-def _given_up(spark: SparkSession, place: Place) -> Iterable[DataFrame]:
+def _given_up(spark: SparkSession, place: Place, version: str) -> Iterable[DataFrame]:
     try:
         first, last = place.events.bounds()
     except FailedPrecondition:  # no event log is kept
         return
     if last >= first:
-        yield (
-            place.read_events(spark, first, last)
-            .where("event = 'dead_lettered'")
-            .selectExpr(
-                "'given up' AS source",
-                "coalesce(topic, '') AS topic",
-                "subscription",
-                "reason",
-                "concat('after ', attempt, ' deliveries') AS error",
-                "event_time AS at",
-                "message_id",
-            )
+        given_up = place.read_events(spark, first, last).where("event = 'dead_lettered'")
+        told = given_up.join(_versions(spark, place, version), "message_id", "left")
+        yield told.selectExpr(
+            "'given up' AS source",
+            "coalesce(topic, '') AS topic",
+            "subscription",
+            "reason",
+            "concat('after ', attempt, ' deliveries') AS error",
+            "event_time AS at",
+            "message_id",
+            "coalesce(version, '') AS version",
         )
 
 
-def _forwarded(spark: SparkSession, place: Place) -> Iterable[DataFrame]:
+def _versions(spark: SparkSession, place: Place, version: str) -> DataFrame:
+    """Of each archived message whose producer tells one: `message_id` and `version`."""
+    table = Table(place.table("archive"))
+    versions = spark.createDataFrame([], "message_id STRING, version STRING")
+    paths = [str(path) for topic in table.series() if place.looks_at(topic) for path in table.files(topic)]
+    if not paths:
+        return versions
+    rows = spark.read.parquet(*paths).selectExpr("message_id", f"{version} AS version")
+    return rows.where("version <> ''")
+
+
+def _forwarded(spark: SparkSession, place: Place, version: str) -> Iterable[DataFrame]:
     table = Table(place.table("archive"))
     for topic in table.series():
         paths = [str(path) for path in table.files(topic)]
-        if paths and (not place.topics or topic in place.topics):
+        if paths and place.looks_at(topic):
             rows = spark.read.option("basePath", str(table.directory)).parquet(*paths)
             yield rows.where(f"attributes['{FORWARDED}'] IS NOT NULL").selectExpr(
                 "'forwarded' AS source",
@@ -150,6 +239,7 @@ def _forwarded(spark: SparkSession, place: Place) -> Iterable[DataFrame]:
                 "coalesce(attributes['error'], '') AS error",
                 "publish_time AS at",
                 "message_id",
+                f"{version} AS version",
             )
 
 
@@ -163,7 +253,8 @@ def _sources(groups: list[dict[str, Any]]) -> list[str]:
     return sorted({group["source"] for group in groups})
 
 
-HEADS = ("count", "reason", "error", "where", "first seen", "last seen", "samples")
+HEADS = ("count", "reason", "error", "where", "version", "first seen", "last seen", "samples")
+REDRIVE_HEADS = ("count", "reason", "where", "how")
 
 
 def _row(group: dict[str, Any]) -> tuple[str, ...]:
@@ -173,10 +264,26 @@ def _row(group: dict[str, Any]) -> tuple[str, ...]:
         group["reason"] or "",
         group["sample_error"] or "",
         f"{group['source']}: {where}",
+        group.get("version") or "",
         _instant(group["first_seen"]),
         _instant(group["last_seen"]),
         ", ".join(group["sample_ids"]),
     )
+
+
+def _redriven(groups: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Rows of the candidates for redriving: kinds that the same command has processed again are one."""
+    counts: dict[str, int] = {}
+    firsts: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        command = group.get("redrive", "")
+        if command:
+            counts[command] = counts.get(command, 0) + group["count"]
+            firsts.setdefault(command, group)
+    return [
+        (f"{count:,}", firsts[how]["reason"] or "", firsts[how]["subscription"] or firsts[how]["topic"], how)
+        for how, count in counts.items()
+    ]
 
 
 def _instant(at: datetime) -> str:
@@ -190,6 +297,11 @@ def markdown(groups: list[dict[str, Any]]) -> str:
     if groups:
         lines += ["| " + " | ".join(HEADS) + " |", "|" + " --- |" * len(HEADS)]
         lines += ["| " + " | ".join(_cell(cell) for cell in _row(group)) + " |" for group in groups]
+    redriven = _redriven(groups)
+    if redriven:
+        lines += ["", "## Redrive candidates", "", "| " + " | ".join(REDRIVE_HEADS) + " |"]
+        lines += ["|" + " --- |" * len(REDRIVE_HEADS)]
+        lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in redriven]
     return "\n".join(lines) + "\n"
 
 
@@ -203,4 +315,9 @@ def page(groups: list[dict[str, Any]]) -> str:
 
     total = sum(group["count"] for group in groups)
     body = f"<p>{total:,} messages, {len(groups):,} kinds of failure.</p>"
-    return document("Dead letters", body + (table(HEADS, [_row(group) for group in groups]) if groups else ""))
+    if groups:
+        body += table(HEADS, [_row(group) for group in groups])
+    redriven = _redriven(groups)
+    if redriven:
+        body += "<h2>Redrive candidates</h2>" + table(REDRIVE_HEADS, redriven)
+    return document("Dead letters", body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from heliograph.errors import FailedPrecondition, HeliographError
+from heliograph.errors import FailedPrecondition, HeliographError, InvalidArgument
 from heliograph.spark.door import Address, Door
 from heliograph.spark.event_client import EventClient
 from heliograph.spark.log_client import LogBounds, LogClient
@@ -31,11 +32,14 @@ class Place(NamedTuple):
         address: the broker, as the driver and the executors reach it.
         directory: of all its tables; the driver and the executors see it under this name.
         topics: full names of the topics that the jobs look at; () = all.
+        topic_pattern: a regular expression that the full name of a topic matches as a whole, if these are looked at as
+            well; "" = all, or `topics` alone.
     """
 
     address: Address
     directory: Path
     topics: tuple[str, ...] = ()
+    topic_pattern: str = ""
 
     @property
     def logs(self) -> LogClient:
@@ -63,9 +67,16 @@ class Place(NamedTuple):
             TopicNotFound: one that is named does not exist.
             Unavailable: no broker answers.
         """
-        if not self.topics:
-            return self.logs.topics()
-        return {topic: self.logs.bounds(topic) for topic in self.topics}
+        named = {topic: self.logs.bounds(topic) for topic in self.topics}
+        if self.topics and not self.topic_pattern:
+            return named
+        return named | {topic: held for topic, held in self.logs.topics().items() if self.looks_at(topic)}
+
+    def looks_at(self, topic: str) -> bool:
+        """Whether the jobs look at this topic."""
+        if not self.topics and not self.topic_pattern:
+            return True
+        return topic in self.topics or bool(self.topic_pattern and re.fullmatch(self.topic_pattern, topic))
 
     def options(self, **options: Any) -> dict[str, str]:
         """The options of the Spark source for this broker, and these."""
@@ -83,6 +94,15 @@ class Place(NamedTuple):
         """A range of the event log, both ends inclusive; what is past its retention is left out."""
         given = self.options(mode="events", startingOffsets=first, endingOffsets=last + 1, failOnDataLoss=False)
         return spark.read.format("heliograph").options(**given).load()
+
+
+def checked_pattern(pattern: str) -> str:
+    """The same. Raises: InvalidArgument (it is no regular expression)."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise InvalidArgument(f"The pattern of topics is no regular expression: {error}") from None
+    return pattern
 
 
 class Tell(Protocol):

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from heliograph.errors import HeliographError, InvalidArgument, Unavailable
+from heliograph.errors import HeliographError, InvalidArgument, TopicNotFound, Unavailable
 from heliograph.spark.pipeline import archive as archiving
-from heliograph.spark.pipeline.dead_letters import dead_letters
+from heliograph.spark.pipeline.dead_letters import DeadLetterOptions, dead_letters
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, recorded, silent
 from heliograph.spark.pipeline.maintain import MaintainOptions, maintain
 from heliograph.spark.pipeline.metrics import metrics
@@ -31,9 +31,9 @@ class JobOptions(NamedTuple):
     Args:
         limits: archive: of batches and files.
         allow_data_loss: archive: go on where the broker has trimmed what was never archived.
-        delta: archive: keep a Delta log beside the files, from now on.
+        delta: archive, refine: keep a Delta log beside the files, from now on.
         window_seconds: metrics: the width of windows.
-        refine, replay, maintain: see there.
+        refine, dead_letters, replay, maintain: see there.
     """
 
     limits: archiving.Limits = archiving.Limits()
@@ -41,6 +41,7 @@ class JobOptions(NamedTuple):
     delta: bool = False
     window_seconds: float = 60.0
     refine: RefineOptions = RefineOptions()
+    dead_letters: DeadLetterOptions = DeadLetterOptions()
     replay: ReplayOptions = ReplayOptions()
     maintain: MaintainOptions = MaintainOptions()
 
@@ -82,6 +83,9 @@ def _archive(spark: SparkSession, place: Place, options: JobOptions, tell: Tell)
                     progress=lambda rows, left, topic=topic: tell(f"archiving {topic}", rows, left),  # type: ignore[misc]
                 )
             )
+        except TopicNotFound as error:
+            if topic in place.topics:  # else it was deleted just now
+                failures.append(error)
         except HeliographError as error:
             failures.append(error)
     archiving.mirror_to_delta(place.table("archive"), wanted=options.delta)
@@ -97,6 +101,13 @@ def _archive(spark: SparkSession, place: Place, options: JobOptions, tell: Tell)
     return Outcome(messages, sum(each.lag for each in archived), figures)
 
 
+def _refine(spark: SparkSession, place: Place, options: JobOptions, tell: Tell) -> Outcome:
+    outcome = refine(spark, place, options.refine, tell)
+    for table in ("refined", "quarantine"):
+        archiving.mirror_to_delta(place.table(table), wanted=options.delta)
+    return outcome
+
+
 JOBS: Mapping[str, Job] = {
     job.name: job
     for job in (
@@ -106,7 +117,7 @@ JOBS: Mapping[str, Job] = {
             "messages parsed by their schemas, validated, each once; what cannot be is put aside with the reason",
             "archive/",
             "refined/, quarantine/",
-            lambda spark, place, options, tell: refine(spark, place, options.refine, tell),
+            _refine,
         ),
         Job(
             "metrics",
@@ -119,8 +130,8 @@ JOBS: Mapping[str, Job] = {
             "dead-letters",
             "what could not be processed: reasons, fingerprints of errors, samples",
             "quarantine/, event log, archive/",
-            "dead-letters/, dead-letters.html, .md",
-            lambda spark, place, _options, tell: dead_letters(spark, place, tell),
+            "dead-letters/, redrive-candidates/, dead-letters.html, .md",
+            lambda spark, place, options, tell: dead_letters(spark, place, options.dead_letters, tell),
         ),
         Job(
             "replay",

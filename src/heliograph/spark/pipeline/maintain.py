@@ -8,16 +8,17 @@ reader that this pipeline starts is never disturbed: a table that is being read 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from heliograph.errors import FailedPrecondition
+from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.archive import mirror_to_delta, write_by_hour
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, silent
-from heliograph.spark.pipeline.table import Commit, File, Table, exactly, write_whole
+from heliograph.spark.pipeline.metrics import write_by_day
+from heliograph.spark.pipeline.table import Commit, File, Table, exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,20 +28,43 @@ BATCH_BYTES_MAX = 256 * 1024 * 1024
 
 BY_HOUR = ("archive", "refined", "quarantine")
 TABLES = (*BY_HOUR, "metrics")
-RETENTION = "_retention"
-"""The file that says before which day a table has nothing any more."""
+
+
+class Retention(NamedTuple):
+    """How long rows are kept, in seconds; 0 = for ever.
+
+    Args:
+        seconds: of all topics and tables that are not named.
+        topics: by full name, in all tables.
+        tables: by name, whatever the topic.
+    """
+
+    seconds: float = 0
+    topics: Mapping[str, float] = {}
+    tables: Mapping[str, float] = {}
+
+    def checked(self) -> Retention:
+        """The same. Raises: InvalidArgument (it names a table that there is not)."""
+        unknown = sorted(self.tables.keys() - set(TABLES))
+        if unknown:
+            raise InvalidArgument(f"There is no table {unknown[0]!r} to retain; there are {', '.join(TABLES)}")
+        return self
+
+    def of(self, table: str, topic: str) -> float:
+        """Of a topic's rows in a table."""
+        return self.tables.get(table, self.topics.get(topic, self.seconds))
 
 
 class MaintainOptions(NamedTuple):
     """What to do.
 
     Args:
-        retain_seconds: days of publication that are older go; 0 = none do.
+        retention: days of publication, or of a metric's window, that are older go.
         batch_bytes: see `BATCH_BYTES_MAX`.
         closed_seconds: an hour that ended so long ago gets no more messages.
     """
 
-    retain_seconds: float = 0
+    retention: Retention = Retention()
     batch_bytes: int = BATCH_BYTES_MAX
     closed_seconds: float = 3600
 
@@ -50,7 +74,9 @@ def maintain(spark: SparkSession, place: Place, options: MaintainOptions, tell: 
 
     Raises:
         FailedPrecondition: one is damaged. One that is in use is left alone.
+        InvalidArgument: a retention is given for a table that there is not.
     """
+    options.retention.checked()
     counts = {"batches before": 0, "batches": 0, "files before": 0, "files": 0, "removed rows": 0, "stray files": 0}
     remarks: list[str] = []
     for name in TABLES:
@@ -60,16 +86,15 @@ def maintain(spark: SparkSession, place: Place, options: MaintainOptions, tell: 
         try:
             with table.rewriting(), table.changing():
                 for series in table.series():
-                    if not place.topics or name == "metrics" or series in place.topics:
+                    if name == "metrics" or place.looks_at(series):
                         tell(f"{name}: {series}")
                         with in_one_line(f"Maintaining {name}"):
-                            _series(spark, table, series, name in BY_HOUR, options, counts)
-                strays = table.strays()
-                for path in strays:
-                    path.unlink(missing_ok=True)
-                counts["stray files"] += len(strays)
+                            _series(spark, table, series, name, options, counts)
+                    else:
+                        table.settle(series)
+                counts["stray files"] += table.sweep()
                 _remove_empty(table.directory)
-            if name == "archive":
+            if name in BY_HOUR:
                 mirror_to_delta(table.directory)
         except FailedPrecondition as error:
             if "damaged" in error.message:
@@ -79,13 +104,14 @@ def maintain(spark: SparkSession, place: Place, options: MaintainOptions, tell: 
 
 
 def _series(
-    spark: SparkSession, table: Table, series: str, by_hour: bool, options: MaintainOptions, counts: dict[str, int]
+    spark: SparkSession, table: Table, series: str, name: str, options: MaintainOptions, counts: dict[str, int]
 ) -> None:
+    by_hour, retain_seconds = name in BY_HOUR, options.retention.of(name, series)
     commits = table.settle(series)
     counts["batches before"] += len(commits)
     counts["files before"] += sum(len(commit.files) for commit in commits)
-    if by_hour and options.retain_seconds:
-        counts["removed rows"] += _forget(table, commits, options.retain_seconds)
+    if retain_seconds:
+        counts["removed rows"] += _forget(table, series, commits, retain_seconds)
         commits = table.commits(series)
     closed = _hour(time.time() - options.closed_seconds - 3600) if by_hour else ""
     for group in groups(commits, options.batch_bytes, closed):
@@ -143,7 +169,7 @@ def _merge(spark: SparkSession, table: Table, group: list[Commit], by_hour: bool
         if not paths:
             return
         if not by_hour:
-            spark.read.parquet(*paths).coalesce(1).write.option("compression", "zstd").parquet(str(target))
+            write_by_day(spark.read.parquet(*paths), target)
             return
         rows = spark.read.option("basePath", str(table.directory)).parquet(*paths).drop("topic", "dt", "hr")
         ordered = rows.repartitionByRange("sequence").sortWithinPartitions("sequence")
@@ -152,14 +178,18 @@ def _merge(spark: SparkSession, table: Table, group: list[Commit], by_hour: bool
     table.write(draft, write, exactly(f"{len(group)} batches", sum(commit.rows for commit in group)))
 
 
-def _forget(table: Table, commits: Sequence[Commit], retain_seconds: float) -> int:
+def _forget(table: Table, series: str, commits: Sequence[Commit], retain_seconds: float) -> int:
     """Remove the days that are too old. Returns how many rows these were."""
     horizon = (datetime.now(UTC) - timedelta(seconds=retain_seconds)).strftime("%Y-%m-%d")
     removed = 0
-    if any(hour_of(file)[:10] < horizon for commit in commits for file in commit.files):
-        write_whole(table.directory / RETENTION, horizon.encode())  # before anything goes
+
+    def is_old(file: File) -> bool:
+        return "" < hour_of(file)[:10].strip() < horizon  # metrics of earlier versions tell no day: merging does
+
+    if any(is_old(file) for commit in commits for file in commit.files):
+        table.keep_horizon(series, horizon)  # before anything goes
     for commit in commits:
-        going = [file for file in commit.files if hour_of(file)[:10] < horizon]
+        going = [file for file in commit.files if is_old(file)]
         if going:
             table.shorten(commit, going)
             removed += sum(file.rows for file in going)

@@ -37,22 +37,32 @@ COUNTED = ("delivered", "acknowledged", "nacked", "expired", "released", "dead_l
 
 SPANS = f"""
     WITH arrived AS (
-        SELECT e.topic, s.subscription, e.message_id, e.event_time_ns AS published_ns
+        SELECT e.topic, s.subscription, e.message_id, e.event_time_ns AS published_ns, e.position
         FROM {{events}} e JOIN {{subscriptions}} s ON s.topic = e.topic AND e.event_time_ns >= s.created_ns
         WHERE e.event = 'published'
-        UNION ALL SELECT topic, subscription, message_id, published_ns FROM {{open}}
+        UNION ALL SELECT topic, subscription, message_id, published_ns, 0 FROM {{open}}
+    ),
+    moved AS (
+        SELECT subscription, max(struct(position, event_time_ns)) AS moved FROM {{events}}
+        WHERE event = 'sought' AND message_id IS NULL GROUP BY subscription
     ),
     touched AS (
-        SELECT subscription, message_id, first(topic, true) AS topic,
-            CASE WHEN max_by(event, struct(position, event IN {SETTLED})) IN {SETTLED} THEN max(event_time_ns) END
-                AS settled_ns,
-            min(CASE WHEN event = 'delivered' THEN event_time_ns - wait_us * 1000 END) AS published_ns
-        FROM {{events}} WHERE subscription IS NOT NULL GROUP BY subscription, message_id
+        SELECT subscription, message_id, first(topic, true) AS topic, max(struct(position, event_time_ns)) AS place,
+            CASE WHEN max_by(event, struct(position, event_time_ns, event IN {SETTLED})) IN {SETTLED}
+                THEN max(event_time_ns) END AS settled_ns,
+            coalesce(
+                min(CASE WHEN event = 'delivered' THEN event_time_ns - wait_us * 1000 END),
+                min(CASE WHEN event IN ('sought', 'retried') THEN event_time_ns END)
+            ) AS published_ns
+        FROM {{events}} WHERE subscription IS NOT NULL AND message_id IS NOT NULL GROUP BY subscription, message_id
     )
     SELECT coalesce(a.topic, t.topic) AS topic, coalesce(a.subscription, t.subscription) AS subscription,
         coalesce(a.message_id, t.message_id) AS message_id, coalesce(a.published_ns, t.published_ns) AS published_ns,
-        t.settled_ns
+        CASE WHEN t.settled_ns IS NULL
+                AND coalesce(t.place, struct(a.position, a.published_ns AS event_time_ns)) < m.moved
+            THEN m.moved.event_time_ns ELSE t.settled_ns END AS settled_ns
     FROM arrived a FULL OUTER JOIN touched t ON a.subscription = t.subscription AND a.message_id = t.message_id
+        LEFT JOIN moved m ON coalesce(a.subscription, t.subscription) = m.subscription
 """
 """Every message that was open at some time within the batch: since when, and until when."""
 
@@ -183,6 +193,13 @@ def read_metrics(spark: SparkSession, directory: Path, window_seconds: float = 6
     return spark.sql(BY_WINDOW, parts=parts, width=int(window_seconds * 1e9))
 
 
+def write_by_day(parts: DataFrame, target: Path) -> None:
+    """Write parts of figures below `target`, by the day of their windows."""
+    day = "date_format(timestamp_micros(window * width_ns DIV 1000), 'yyyy-MM-dd') AS dt"
+    writer = parts.selectExpr("*", day).coalesce(1).write.partitionBy("dt")
+    writer.option("compression", "zstd").parquet(str(target))
+
+
 class _Batch:
     """One range of positions."""
 
@@ -243,7 +260,7 @@ class _Batch:
             position=position,
             end_ns=row.high,
         )
-        parts.coalesce(1).write.option("compression", "zstd").parquet(str(target))
+        write_by_day(parts, target)
 
     def _open(self, first: int) -> DataFrame:
         """What was open before position `first`."""

@@ -65,8 +65,8 @@ class Parser:
         schema = self._schema(key, definition)
         if isinstance(schema, str):
             return Parsed(definition.name, reason="schema_unknown", error=schema)
-        how = Encoding(attributes.get(SCHEMA_ENCODING) or self._encoding)
         try:
+            how = Encoding(attributes.get(SCHEMA_ENCODING) or self._encoding)
             value = schema.decode(data, how)
             return Parsed(definition.name, msgspec.json.encode(value).decode())
         except SchemaViolation as error:

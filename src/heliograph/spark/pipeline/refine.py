@@ -20,6 +20,7 @@ from heliograph.spark.pipeline.archive import BATCH_MESSAGES_MAX, read_archive, 
 from heliograph.spark.pipeline.definitions import Definitions
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, silent
 from heliograph.spark.pipeline.parsing import PARSED, SCHEMA_NAME, SCHEMA_REVISION, arrow_parser
+from heliograph.spark.pipeline.rejecting import Rejects
 from heliograph.spark.pipeline.table import Commit, Table
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class RefineOptions(NamedTuple):
         unique_by: what duplicates share: `message_id`, `data`, `ordering_key`, `attributes.NAME` or `value.PATH`.
         watermark_seconds: a duplicate is published no later than this after the one before.
         batch_messages: a batch has no more messages.
+        dead_letter_topic: full name of the topic that gets what is wrong, duplicates apart, as well; "" = none does.
     """
 
     schemas: Mapping[str, str] = {}
@@ -67,6 +69,7 @@ class RefineOptions(NamedTuple):
     unique_by: str = "message_id"
     watermark_seconds: float = WATERMARK_SECONDS_DEFAULT
     batch_messages: int = BATCH_MESSAGES_MAX
+    dead_letter_topic: str = ""
 
 
 DEFAULTS = RefineOptions()
@@ -83,20 +86,26 @@ def refine(
     Raises:
         InvalidArgument: an option makes no sense, or a schema that it names is none.
         FailedPrecondition: nothing is archived, or a table is damaged or in use.
+        TopicNotFound: there is no such dead letter topic.
     """
     key = unique_key(options.unique_by)
     archive = Table(place.table("archive"))
-    topics = [topic for topic in archive.series() if not place.topics or topic in place.topics]
+    topics = [topic for topic in archive.series() if place.looks_at(topic)]
     if not topics:
         raise FailedPrecondition(f"Nothing is archived in {archive.directory}: run the job archive first")
     refined, quarantine = Table(place.table("refined")), Table(place.table("quarantine"))
+    if options.dead_letter_topic:
+        place.logs.bounds(options.dead_letter_topic)
     definitions = Definitions(place, refined.directory / "_schemas", options.schemas, options.encoding)
     counts = {"refined": 0, "quarantined": 0, "duplicates": 0}
     with archive.reading(), refined.changing(), quarantine.changing():
         for topic in topics:
             refined.settle(topic)
             quarantine.settle(topic)
-            job = _Topic(spark, topic, archive, refined, quarantine, definitions, key, options)
+            rejects = None
+            if options.dead_letter_topic not in ("", topic):  # what is wrong there would come back for ever
+                rejects = Rejects(spark, place, topic, options.dead_letter_topic)
+            job = _Topic(spark, topic, archive, refined, quarantine, definitions, key, options, rejects)
             for number, first, last in job.ranges():
                 tell(f"refining {topic}")
                 with in_one_line(f"Refining {topic}"):
@@ -164,7 +173,9 @@ class _Topic:
         definitions: Definitions,
         key: str,
         options: RefineOptions,
+        rejects: Rejects | None,
     ) -> None:
+        self._rejects = rejects
         self._spark = spark
         self._topic = topic
         self._archive = archive
@@ -210,6 +221,9 @@ class _Topic:
             if self._quarantine.next_position(self._topic, number, first) == first:
                 bad = judged.where("reason <> ''").selectExpr(*QUARANTINED_COLUMNS.split(", "))
                 self._quarantine.write(draft, lambda target: write_by_hour(bad, target), _exactly(total - good))
+            if self._rejects is not None and total - good - duplicates:
+                wrong = judged.where("reason NOT IN ('', 'duplicate')")
+                self._rejects.publish(wrong, number, last)
             fine = judged.where("reason = ''").selectExpr(*REFINED_COLUMNS.split(", "))
             self._refined.write(draft, lambda target: write_by_hour(fine, target), _exactly(good))
         finally:

@@ -141,7 +141,10 @@ def replay(spark: SparkSession, place: Place, options: ReplayOptions, tell: Tell
 
 
 def _checked(choice: Choice, place: Place) -> Choice:
-    choice = msgspec.structs.replace(choice, topics=choice.topics or place.topics)
+    topics = choice.topics or place.topics
+    if not topics and place.topic_pattern and choice.table in TABLES:
+        topics = tuple(each for each in Table(place.table(choice.table)).series() if place.looks_at(each))
+    choice = msgspec.structs.replace(choice, topics=topics)
     if not choice.topics:
         raise InvalidArgument("Name the topic whose messages are to be replayed: --topic")
     if choice.table not in TABLES:

@@ -69,7 +69,9 @@ def jobs_table(by_job: Mapping[str, Sequence[Run]]) -> str:
     lines = []
     for job, done in by_job.items():
         last = done[-1] if done else None
-        found = last.figures if last else {}
+        good = next((run for run in reversed(done) if not run.error), None)
+        failed = next((run for run in reversed(done) if run.error), None)
+        found = good.figures if good else {}
         figures = ", ".join(f"{name} {_figure(value)}" for name, value in found.items())
         lines.append(
             (
@@ -77,12 +79,13 @@ def jobs_table(by_job: Mapping[str, Sequence[Run]]) -> str:
                 _instant(last.started_ns) if last else "never",
                 f"{last.seconds:.1f}" if last else "",
                 f"{sum(run.rows for run in done):,}",
-                f"{last.lag:,}" if last else "",
-                (last.error if last else "") or figures,
+                f"{good.lag:,}" if good else "",
                 "failed" if last and last.error else "found differences" if last and not last.is_good else "",
+                figures,
+                f"{_instant(failed.started_ns)}: {failed.error}" if failed else "",
             )
         )
-    return table(("job", "last run", "seconds", "rows in all", "lag", "what it found", ""), lines)
+    return table(("job", "last run", "seconds", "rows in all", "lag", "", "what it found", "last error"), lines)
 
 
 def _job_charts(by_job: Mapping[str, Sequence[Run]]) -> list[tuple[str, go.Figure]]:

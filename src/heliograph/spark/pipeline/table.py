@@ -38,6 +38,8 @@ COMMITS = "_commits"
 STAGING = "_staging"
 LOCK = "_lock"
 READERS = "_readers"
+RETENTION = "_retention"
+"""By series: the day before which a table has nothing any more, on purpose; under "" that of all series."""
 
 
 class File(msgspec.Struct, frozen=True):
@@ -95,6 +97,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 _COMMIT = msgspec.json.Decoder(Commit)
+_HORIZONS = msgspec.json.Decoder(dict[str, str])
 
 
 class Table:
@@ -237,6 +240,38 @@ class Table:
             if commit.first <= last and commit.last >= first and number in (None, commit.topic_number)
             for file in commit.files
         ]
+
+    def horizon(self, series: str) -> str:
+        """The day, such as `2013-07-01`, before which rows of a series are gone on purpose; "" = none are. Raises:
+        FailedPrecondition (the table is damaged)."""
+        horizons = self._horizons()
+        return max(horizons.get(series, ""), horizons.get("", ""))
+
+    def keep_horizon(self, series: str, day: str) -> None:
+        """From here on rows of a series before this day may go. Within `changing`."""
+        if day > self.horizon(series):
+            write_whole(self.directory / RETENTION, msgspec.json.encode(self._horizons() | {series: day}))
+
+    def _horizons(self) -> dict[str, str]:
+        file = self.directory / RETENTION
+        try:
+            data = file.read_bytes().strip()
+            return _HORIZONS.decode(data) if data[:1] == b"{" else {"": data.decode()}
+        except FileNotFoundError:
+            return {}
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise FailedPrecondition(f"The table is damaged: {file}: {error}") from None
+
+    def sweep(self) -> int:
+        """Remove what killed runs have left, once every series is settled: files that no commit names. Within
+        `changing` and `rewriting`. Returns how many there were."""
+        heap = self.directory / STAGING
+        going = [*self.strays(), *(path for path in heap.rglob("*") if path.is_file())]
+        going += self.directory.glob(f"{COMMITS}/*/*.partial")
+        for path in going:
+            path.unlink(missing_ok=True)
+        shutil.rmtree(heap, ignore_errors=True)
+        return len(going)
 
     def strays(self) -> list[Path]:
         """Parquet files that no commit names: what a removal that was killed has left. Within `changing`."""
