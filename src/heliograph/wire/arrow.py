@@ -5,8 +5,9 @@ The server's log door writes these batches, the Spark source reads them. Nothing
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 
 import pyarrow as pa
@@ -90,7 +91,7 @@ def completed(batch: pa.RecordBatch, topic: str, topic_number: int, schema: pa.S
     def column(name: str) -> pa.Array:
         match name:
             case "topic":
-                return _repeated(topic, batch.num_rows, pa.string())
+                return _repeated_text(topic, batch.num_rows)
             case "message_id":
                 return _message_ids(topic_number, batch.column("sequence"))
             case "publish_time":
@@ -130,7 +131,7 @@ class _Columns:
         self.attempts: Sequence[int] = ()
 
     def topic(self) -> pa.Array:
-        return _repeated(self._topic, len(self._messages), pa.string())
+        return _repeated_text(self._topic, len(self._messages))
 
     @cached_property
     def _sequences(self) -> pa.Array:
@@ -144,12 +145,14 @@ class _Columns:
 
     def ordering_key(self) -> pa.Array:
         keys = [message.ordering_key for message in self._messages]
-        return pa.array(keys, pa.string()) if any(keys) else _repeated("", len(keys), pa.string())
+        return pa.array(keys, pa.string()) if any(keys) else _repeated_text("", len(keys))
 
     def attributes(self) -> pa.Array:
         maps = [message.attributes for message in self._messages]
         if not any(maps):
-            return pa.MapArray.from_arrays(_repeated(0, len(maps) + 1, pa.int32()), _NO_STRINGS, _NO_STRINGS)
+            return pa.MapArray.from_arrays(
+                _from_buffer(pa.int32(), array("i", [0]) * (len(maps) + 1)), _NO_STRINGS, _NO_STRINGS
+            )
         keys = pa.array(list(chain.from_iterable(maps)), pa.string())
         values = pa.array([value for each in maps for value in each.values()], pa.string())
         offsets = pa.array(list(accumulate(map(len, maps), initial=0)), pa.int32())
@@ -162,7 +165,7 @@ class _Columns:
     def _publish_times_ns(self) -> pa.Array:
         instants = [message.publish_time_ns for message in self._messages]
         if instants.count(instants[0]) == len(instants):
-            return _repeated(instants[0], len(instants), pa.int64())
+            return _repeated(instants[0], len(instants))
         return pa.array(instants, pa.int64())
 
     def publish_time(self) -> pa.Array:
@@ -181,7 +184,7 @@ class _Columns:
         return pa.array(self.attempts, pa.int32())
 
     def claim(self) -> pa.Array:
-        return _repeated(self.claim_number, len(self._messages), pa.int64())
+        return _repeated(self.claim_number, len(self._messages))
 
 
 # not pa.array: that loads pandas where there is one, which takes longer than Arrow, and no server needs it to start
@@ -191,17 +194,29 @@ _NO_STRINGS = pa.nulls(0, pa.string())
 def _message_ids(topic_number: int, sequences: pa.Array) -> pa.Array:
     base = topic_number * SEQUENCES_PER_TOPIC
     if base + SEQUENCES_PER_TOPIC < 2**63:
-        return pc.add(sequences, base).cast(pa.string())
+        return pc.add(sequences, _repeated(base, len(sequences))).cast(pa.string())
     digits = pc.utf8_lpad(sequences.cast(pa.string()), _SEQUENCE_DIGITS, "0")
     return pc.binary_join_element_wise(str(topic_number), digits, "")
 
 
 def _publish_times(publish_times_ns: pa.Array) -> pa.Array:
-    return pc.divide(publish_times_ns, 1_000).cast(SCHEMA.field("publish_time").type)
+    return pc.divide(publish_times_ns, _repeated(1_000, len(publish_times_ns))).cast(SCHEMA.field("publish_time").type)
 
 
-def _repeated(value: object, count: int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), count)
+def _repeated(value: int, count: int) -> pa.Array:
+    # not by pa.scalar, for the same reason
+    return _from_buffer(pa.int64(), array("q", [value]) * count)
+
+
+@lru_cache(maxsize=8)
+def _repeated_text(value: str, count: int) -> pa.Array:
+    text = value.encode()
+    offsets = array("i", [len(text) * place for place in range(count + 1)])
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text * count)])
+
+
+def _from_buffer(kind: pa.DataType, values: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 _BUILDERS: dict[str, Callable[[_Columns], pa.Array]] = {name: getattr(_Columns, name) for name in CLAIM_SCHEMA.names}
