@@ -21,6 +21,7 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(event_log: Path) -> Iterator[SparkSession]:
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": event_log.as_uri()}
     conf |= {"spark.eventLog.compress": "false"}
-    session = create_session("heliograph tests", master="local[2]", brief=True, conf=conf)
+    # A task may fail once, as on a cluster.
+    session = create_session("heliograph tests", master="local[2,2]", brief=True, conf=conf)
     yield session
     session.stop()

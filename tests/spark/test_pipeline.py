@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from heliograph.broker.broker import LocalBroker
-from heliograph.engine.message import Draft
+from heliograph.engine.message import Draft, message_id
 from heliograph.engine.settings import DAY_NS, TopicSettings
 from heliograph.spark.door import Address
 from heliograph.spark.pipeline.archive import Limits
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TOPIC, AGAIN = "projects/p/topics/flights", "projects/p/topics/flights-again"
 SUBSCRIPTION = "projects/p/subscriptions/workers"
 FLIGHTS = 400_000 if os.environ.get("HELIOGRAPH_ALL_FLIGHTS") else 20_000
-CORRUPTED, TWICE, PUBLISH_SIZE, ACKNOWLEDGED = 100, 50, 10_000, 12_000
+CORRUPTED, TWICE, PUBLISH_SIZE, ACKNOWLEDGED, NACKED = 100, 50, 10_000, 12_000, 300
 
 NUMBERS = ("row", "year", "month", "day", "hour", "minute", "flight", "distance", "sched_dep_time", "sched_arr_time")
 TEXTS = ("carrier", "origin", "dest", "time_hour")
@@ -75,6 +75,11 @@ def corrupted(data: bytes, number: int) -> bytes:
             return json.dumps(flight).encode()
 
 
+def corrupted_sequences(good: int) -> list[int]:
+    """Where `World.publish` puts them among so many good messages."""
+    return [number * (good // CORRUPTED + 1) + 1 for number in range(CORRUPTED)]
+
+
 class World:
     """A broker with the flights, and a pipeline on it."""
 
@@ -100,6 +105,9 @@ class World:
             self.broker.publish(TOPIC, drafts[start : start + PUBLISH_SIZE]).result()
 
     def consume(self, count: int) -> None:
+        """Acknowledge so many messages, some of them at their second delivery."""
+        taken = self.broker.pull(SUBSCRIPTION, NACKED).result()
+        self.broker.nack(SUBSCRIPTION, [each.ack_id for each in taken]).result()
         while count:
             taken = self.broker.pull(SUBSCRIPTION, min(count, 1000)).result()
             self.broker.acknowledge(SUBSCRIPTION, [each.ack_id for each in taken]).result()
@@ -134,7 +142,7 @@ def test_the_whole_pipeline_on_the_flights(world: World, tmp_path: Path) -> None
     assert world.run("refine", refine=options).rows == 0
     check_refined(world, frame)
     check_metrics(world, published)
-    check_dead_letters(world)
+    check_dead_letters(world, frame)
     check_replay(world, frame)
 
     world.run("archive")
@@ -175,33 +183,46 @@ def check_refined(world: World, frame: pd.DataFrame) -> None:
     assert found["count(1)"].tolist() == expected["count"].tolist()
     assert found["sum(distance)"].tolist() == expected["distance"].tolist()
     assert found["avg(dep_delay)"].tolist() == pytest.approx(expected["delay"].tolist(), nan_ok=True)
-    reasons = read_quarantine(world.spark, world.place.directory, TOPIC).groupBy("reason").count().collect()
-    assert {row.reason: row["count"] for row in reasons} == {"schema_violation": CORRUPTED, "duplicate": TWICE}
+    put_aside = read_quarantine(world.spark, world.place.directory, TOPIC).select("reason", "sequence").collect()
+    wrong = corrupted_sequences(len(frame))
+    last = len(frame) + CORRUPTED
+    assert {(row.reason, row.sequence) for row in put_aside} == {
+        *(("schema_violation", sequence) for sequence in wrong),
+        *(("duplicate", sequence) for sequence in range(last + 1, last + TWICE + 1)),
+    }
 
 
 def check_metrics(world: World, published: int) -> None:
     measured = world.run("metrics", window_seconds=3600.0)
     assert measured.figures["backlog"] == published - ACKNOWLEDGED
     figures = pd.read_parquet(world.place.table("metrics-by-window"))
-    sums = figures[["published", "delivered", "acknowledged", "redelivered", "dead_lettered"]].sum()
-    assert sums.tolist() == [published, ACKNOWLEDGED, ACKNOWLEDGED, 0, 0]
-    events = pd.concat(
-        batch.to_pandas()
-        for batch in world.place.events.read(*world.place.events.bounds(), ["position", "event", "wait_us"])
-    )
-    waits = events[events["event"] == "delivered"]["wait_us"] / 1e3
+    assert set(figures["subscription"]) == {SUBSCRIPTION}
+    sums = figures[["published", "delivered", "acknowledged", "nacked", "redelivered", "dead_lettered"]].sum()
+    assert sums.tolist() == [published, ACKNOWLEDGED + NACKED, ACKNOWLEDGED, NACKED, NACKED, 0]
+    columns = ["position", "event", "attempt", "wait_us", "processing_us"]
+    events = pd.concat(batch.to_pandas() for batch in world.place.events.read(*world.place.events.bounds(), columns))
+    waits = events[(events["event"] == "delivered") & (events["attempt"] == 1)]["wait_us"] / 1e3
+    processings = events[events["event"] == "acknowledged"]["processing_us"] / 1e3
     if len(figures) == 1:  # the hour did not turn meanwhile
-        for share in (50, 95, 99):
-            found_ms = figures[f"wait_ms_p{share}"].iloc[0]
-            assert (waits < found_ms).mean() - 0.03 <= share / 100 <= (waits <= found_ms).mean() + 0.03
+        window = figures.iloc[0]
+        assert window["redelivery_ratio"] == pytest.approx(NACKED / (ACKNOWLEDGED + NACKED))
+        assert window["published_per_second"] == pytest.approx(published / 3600)
+        for name, times in (("wait", waits), ("processing", processings)):
+            for share in (50, 95, 99):
+                found_ms = window[f"{name}_ms_p{share}"]
+                assert (times < found_ms).mean() - 0.03 <= share / 100 <= (times <= found_ms).mean() + 0.03
 
 
-def check_dead_letters(world: World) -> None:
+def check_dead_letters(world: World, frame: pd.DataFrame) -> None:
     found = dead_letters(world.spark, world.place)
     assert found.figures["dead letters"] == CORRUPTED
     groups = pd.read_parquet(world.place.table("dead-letters"))
     assert groups["count"].sum() == CORRUPTED
     assert groups["count"].max() == CORRUPTED // 4
+    number = world.broker.get_topic(TOPIC).number
+    wrong = {message_id(number, sequence) for sequence in corrupted_sequences(len(frame))}
+    assert set(groups["sample_ids"].explode()) <= wrong
+    assert (groups["first_seen"] <= groups["last_seen"]).all()
     assert "schema_violation" in (world.place.directory / "dead-letters.html").read_text()
 
 

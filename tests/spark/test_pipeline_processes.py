@@ -1,114 +1,120 @@
-"""The pipeline from the shell: all its jobs through Spark Connect, and a job that is killed in the middle."""
+"""Jobs of the pipeline that are killed in the middle, as processes, and tasks of theirs that fail."""
 
 from __future__ import annotations
 
+import base64
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
+import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+from heliograph.spark.door import Address
 from heliograph.spark.log_client import LogClient
+from heliograph.spark.pipeline.job import Outcome, Place
+from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
+from heliograph.spark.pipeline.refine import RefineOptions
+from heliograph.spark.pipeline.replay import Choice, ReplayOptions
 from heliograph.spark.pipeline.table import Table
-from tests.spark.test_crashes_on_spark import ENVIRON, MESSAGES, SINK, SOURCE, Broker
-from tests.spark.test_masters import free_port, listens, process, spark_home
+from tests.spark.gateway import Gateway
+from tests.spark.processes import MESSAGES, SINK, SOURCE, SUBSCRIPTION, Broker, Shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-WAIT_SECONDS = 300
+BAD, TWICE = 20, 10
+STAGE = "/api/v1/staging/write"
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "broker")
+class Killed:
+    """A broker with messages, some bad and some double, and a pipeline whose jobs are killed in a process of their own
+    and run again in this one."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, directory: Path) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.directory = directory
+        self.messages = MESSAGES + BAD + TWICE
+
+    def publish(self, data: list[bytes]) -> None:
+        messages = [{"data": base64.b64encode(each).decode()} for each in data]
+        request = urllib.request.Request(
+            f"{self.broker.endpoint}/v1/{SOURCE}:publish", json.dumps({"messages": messages}).encode()
+        )
+        request.add_header("Content-Type", "application/json")
+        urllib.request.urlopen(request, timeout=30).read()
+
+    def kill(self, at: str, job: str, *arguments: str, endpoint: str = "", master: str = "local[2]") -> None:
+        """As soon as there is something of this pattern in the directory."""
+        shell = Shell(endpoint or self.broker.endpoint, self.directory, master)
+        shell.killed_when(lambda: any(self.directory.glob(at)), job, *arguments)
+
+    def run(self, job: str, **options: object) -> Outcome:
+        place = Place(Address(self.broker.endpoint), self.directory)
+        return run_once(self.spark, job_named(job), place, JobOptions()._replace(**options))
+
+    def sequences(self, table: str) -> Counter[int]:
+        """Those that are in a table, with how often."""
+        return Counter(
+            sequence
+            for file in Table(self.directory / table).files(SOURCE)
+            for sequence in pq.read_table(file, columns=["sequence"], partitioning=None)["sequence"].to_pylist()
+        )
+
+
+@pytest.fixture(scope="module")
+def killed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
+    """With an archive of all messages that was made by a run that was killed, and another one."""
+    directory = tmp_path_factory.mktemp("killed")
+    broker = Broker(directory / "broker")
     try:
         broker.create()
         broker.publish(MESSAGES)
-        yield broker
+        killed = Killed(spark, broker, directory / "pipeline")
+        killed.publish([b"{"] * BAD + [b"1"] * TWICE)
+        yield killed
     finally:
         broker.kill()
 
 
-class Shell:
-    """Runs `heliograph pipeline run …` on one broker and directory."""
+def test_archive_refine_and_metrics_that_were_killed_go_on_and_have_every_message_once(killed: Killed) -> None:
+    everything = Counter(range(1, killed.messages + 1))
 
-    def __init__(self, broker: Broker, directory: Path, master: str) -> None:
-        self.directory = directory
-        self._options = ["--server", broker.endpoint, "--directory", str(directory), "--master", master, "--json"]
+    killed.kill("archive/_commits/*/*.json", "archive", "--batch-messages", "500")
+    assert 0 < killed.sequences("archive").total() < killed.messages
+    killed.run("archive")
+    assert killed.sequences("archive") == everything
 
-    def start(self, job: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "heliograph", "pipeline", "run", job, *self._options, *arguments]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENVIRON, start_new_session=True)
+    killed.kill("quarantine/_commits/*/*.json", "refine", "--unique-by", "data")
+    assert killed.run("refine", refine=RefineOptions(unique_by="data")).figures["refined"] in (0, MESSAGES)
+    assert (killed.sequences("refined").total(), killed.sequences("quarantine").total()) == (MESSAGES, BAD + TWICE)
+    assert killed.sequences("refined") + killed.sequences("quarantine") == everything
 
-    def run(self, job: str, *arguments: str) -> dict[str, Any]:
-        running = self.start(job, *arguments)
-        out, err = running.communicate(timeout=WAIT_SECONDS)
-        assert running.returncode == 0, err[-3_000:]
-        figures: dict[str, Any] = json.loads(out)["figures"]
-        return figures
-
-    def killed_once(self, condition: Callable[[], bool], job: str, *arguments: str) -> None:
-        """With `kill -9`, together with all that it has started."""
-        running = self.start(job, *arguments)
-        ends_at = time.monotonic() + WAIT_SECONDS
-        while not condition():
-            assert running.poll() is None, running.communicate()[1][-3_000:]
-            assert time.monotonic() < ends_at
-            time.sleep(0.02)
-        os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
+    killed.kill("metrics/_open/*", "metrics", "--window", "1h")
+    assert killed.run("metrics", window_seconds=3600.0).figures["backlog"] == killed.messages
+    figures = pd.read_parquet(killed.directory / "metrics-by-window")
+    assert figures[["subscription", "published"]].groupby("subscription").sum()["published"].to_dict() == {
+        SUBSCRIPTION: killed.messages
+    }
 
 
-def messages_of(directory: Path, topic: str) -> Counter[int]:
-    return Counter(
-        sequence
-        for file in Table(directory).files(topic)
-        for sequence in pq.read_table(file, columns=["sequence"], partitioning=None)["sequence"].to_pylist()
-    )
-
-
-def test_all_jobs_run_through_spark_connect(broker: Broker, tmp_path: Path) -> None:
-    port, log = free_port(), tmp_path / "connect.log"
-    submit = str(spark_home() / "bin" / "spark-submit")
-    server = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    conf = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
-    settings = [argument for name, value in conf.items() for argument in ("--conf", f"{name}={value}")]
-    with process(log, submit, "--class", server, "--master", "local[2]", *settings, "--name", "c", "spark-internal"):
-        listens(port, log)
-        shell = Shell(broker, tmp_path / "pipeline", f"sc://127.0.0.1:{port}")
-        assert shell.run("archive")["messages"] == MESSAGES
-        refined = shell.run("refine", "--unique-by", "data")
-        assert refined["refined"] + refined["quarantined"] + refined["duplicates"] == MESSAGES
-        assert shell.run("metrics")["events"] >= MESSAGES
-        assert shell.run("dead-letters")["dead letters"] == refined["quarantined"]
-        assert shell.run("replay", "--topic", SOURCE, "--to", SINK)["published"] == MESSAGES
-        assert shell.run("archive")["messages"] == MESSAGES
-        assert shell.run("reconcile")["differences"] == 0
-        assert shell.run("maintain")["batches"] > 0
-
-
-def test_a_job_that_is_killed_goes_on_and_has_every_message_once(broker: Broker, tmp_path: Path) -> None:
-    shell = Shell(broker, tmp_path / "pipeline", "local[2]")
-    archive = shell.directory / "archive"
-    shell.killed_once(lambda: any(archive.glob("_commits/*/*.json")), "archive", "--batch-messages", "500")
-    assert 0 < sum(messages_of(archive, SOURCE).values()) < MESSAGES
-    shell.run("archive", "--batch-messages", "500")
-    assert messages_of(archive, SOURCE) == Counter(range(1, MESSAGES + 1))
-
-    again = ("replay", "--topic", SOURCE, "--to", SINK, "--rate", "1000")
-    client = LogClient(broker.endpoint)
-    shell.killed_once(lambda: client.bounds(SINK).last > 0, *again)
-    assert client.bounds(SINK).last < MESSAGES
-    shell.run(*again)
-    assert client.bounds(SINK).last == MESSAGES
-    assert shell.run(*again) == {"published": 0}
-    assert client.bounds(SINK).last == MESSAGES
+def test_a_replay_whose_task_failed_and_that_was_killed_adds_every_message_once(killed: Killed) -> None:
+    killed.run("archive")
+    client = LogClient(killed.broker.endpoint)
+    shell_options = ("--topic", SOURCE, "--to", SINK, "--rate", "1000", "--name", "again")
+    with Gateway(killed.broker.endpoint, fails={STAGE: [1]}) as gateway:
+        shell = Shell(gateway.endpoint, killed.directory, "local[2,2]")
+        shell.killed_when(lambda: client.bounds(SINK).last > 0, "replay", *shell_options)
+    assert gateway.statuses(STAGE).count(400) == 1
+    assert len(gateway.statuses(STAGE)) > 1
+    assert client.bounds(SINK).last < killed.messages
+    again = ReplayOptions(Choice((SOURCE,), SINK), name="again")
+    killed.run("replay", replay=again)
+    assert killed.run("replay", replay=again).figures == {"published": 0}
+    assert client.bounds(SINK).last == killed.messages
+    replayed = killed.broker.ids(SINK, "x-replayed-from")
+    assert replayed == killed.broker.ids(SOURCE)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from heliograph.broker.broker import LocalBroker
 from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.message import Draft
-from heliograph.engine.settings import DAY_NS, SubscriptionSettings, TopicSettings
+from heliograph.engine.settings import DAY_NS, SECOND_NS, SubscriptionSettings, TopicSettings
 from heliograph.spark.door import Address
 from heliograph.spark.pipeline.dead_letters import DeadLetterOptions
 from heliograph.spark.pipeline.job import Outcome, Place
@@ -83,6 +83,37 @@ def test_duplicates_are_found_within_a_batch_between_batches_and_between_runs(re
     refining.broker.create_topic(AGAIN, TopicSettings()).result()
     options = JobOptions(replay=ReplayOptions(again))
     assert run_once(refining.spark, job_named("replay"), refining.place, options).figures["published"] == 1
+
+
+@pytest.mark.parametrize("batch_messages", [2, 100])
+def test_late_and_out_of_order_messages_are_judged_by_the_log_however_it_is_cut(
+    refining: Refining, batch_messages: int
+) -> None:
+    published = [  # seconds, number; duplicates come within ten seconds of one another, whichever is published first
+        (100, 1),
+        (104, 2),
+        (97, 1),  # a duplicate that comes late
+        (120, 1),  # beyond the watermark
+        (111, 2),  # a duplicate of the one at 104
+        (103, 3),
+        (112, 1),  # of the one at 120
+        (90, 2),
+        (96, 2),  # of the ones at 90 and at 104
+    ]
+    begin_ns = refining.broker.now_ns() - 1000 * SECOND_NS
+    drafts = [
+        Draft(numbered(number)[0], publish_time_ns=begin_ns + seconds * SECOND_NS) for seconds, number in published
+    ]
+    refining.broker.publish(TOPIC, drafts).result()
+    refining.run(RefineOptions(unique_by="value.n", watermark_seconds=10, batch_messages=batch_messages))
+    rows = read_quarantine(refining.spark, refining.place.directory, TOPIC).orderBy("sequence").collect()
+    assert [(row.sequence, row.error) for row in rows] == [
+        (3, "the same as the message of sequence 1"),
+        (5, "the same as the message of sequence 2"),
+        (7, "the same as the message of sequence 4"),
+        (9, "the same as the message of sequence 2"),
+    ]
+    assert refining.numbers() == [1, 2, 1, 3, 2]
 
 
 def test_killed_between_quarantine_and_refined_the_same_range_is_repeated(

@@ -38,17 +38,19 @@ JUDGED = """
         SELECT unique_key, publish_time_ns, sequence FROM {earlier}
         UNION ALL SELECT unique_key, publish_time_ns, sequence FROM {fresh} WHERE unique_key IS NOT NULL
     ),
-    previous AS (
-        SELECT sequence, publish_time_ns - lag(publish_time_ns) OVER (
-            PARTITION BY unique_key ORDER BY publish_time_ns, sequence) AS since_ns
+    alike AS (
+        SELECT sequence, min(sequence) OVER (
+            PARTITION BY unique_key ORDER BY publish_time_ns
+            RANGE BETWEEN {watermark_ns}L PRECEDING AND {watermark_ns}L FOLLOWING) AS first_alike
         FROM seen
     )
     SELECT f.* EXCEPT (reason, error),
-        if(reason = '' AND since_ns <= {watermark_ns}, 'duplicate', reason) AS reason,
-        if(reason = '' AND since_ns <= {watermark_ns}, concat('the same as a message ', since_ns DIV 1000000,
-            ' ms before'), error) AS error
-    FROM {fresh} f LEFT JOIN previous p ON f.sequence = p.sequence
+        if(reason = '' AND first_alike < f.sequence, 'duplicate', reason) AS reason,
+        if(reason = '' AND first_alike < f.sequence,
+            concat('the same as the message of sequence ', first_alike), error) AS error
+    FROM {fresh} f LEFT JOIN alike a ON f.sequence = a.sequence
 """
+"""Which message was first is told by the order in the log: batches do not matter then where times are not in order."""
 
 
 class RefineOptions(NamedTuple):
@@ -59,7 +61,7 @@ class RefineOptions(NamedTuple):
             Protocol Buffers (`.proto`) definition, or the full name of a schema of the broker.
         encoding: of these messages, JSON or BINARY.
         unique_by: what duplicates share: `message_id`, `data`, `ordering_key`, `attributes.NAME` or `value.PATH`.
-        watermark_seconds: a duplicate is published no later than this after the one before.
+        watermark_seconds: a duplicate is published no later, and no earlier, than this after one before it in the log.
         batch_messages: a batch has no more messages.
         dead_letter_topic: full name of the topic that gets what is wrong, duplicates apart, as well; "" = none does.
     """
