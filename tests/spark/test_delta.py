@@ -12,7 +12,8 @@ from heliograph.spark.pipeline.maintain import _forget
 from heliograph.spark.pipeline.table import Commit, Table, exactly
 
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
-mirror = pytest.importorskip("heliograph.spark.pipeline.delta").mirror
+delta = pytest.importorskip("heliograph.spark.pipeline.delta")
+mirror, tidy = delta.mirror, delta.tidy
 
 SERIES = "projects/p/topics/t"
 ARROW = pa.schema([("sequence", pa.int64()), ("publish_time", pa.timestamp("us", tz="UTC"))])
@@ -62,3 +63,18 @@ def test_what_compaction_and_retention_take_away_goes_from_the_log(tmp_path: Pat
         _forget(table, SERIES, table.commits(SERIES), 86_400)
     assert mirror(table) == 1
     assert sequences(table) == [6]
+
+
+def test_a_log_is_put_together_and_says_the_same(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    tidy(table)  # there is none yet
+    add(table, 1, 3)
+    mirror(table)
+    add(table, 4, 4)
+    mirror(table)
+    tidy(table)
+    assert [path.name for path in (tmp_path / "_delta_log").glob("*.checkpoint.parquet")] == [
+        "00000000000000000001.checkpoint.parquet"
+    ]
+    assert sequences(table) == [1, 2, 3, 4]
+    assert mirror(table) == 0

@@ -46,6 +46,7 @@ EVENT_COLUMNS: Mapping[str, DataType] = {
     "wait_us": LongType(),
     "processing_us": LongType(),
     "reason": StringType(),
+    "last_sequence": LongType(),
 }
 """Of the event log: `heliograph.wire.arrow_events.SCHEMA`."""
 

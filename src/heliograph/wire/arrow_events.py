@@ -27,7 +27,7 @@ from heliograph.engine.facts import (
     SubscriptionSought,
 )
 from heliograph.engine.message import SEQUENCES_PER_TOPIC
-from heliograph.engine.ranges import from_runs, unpack_runs
+from heliograph.engine.ranges import unpack_runs
 from heliograph.engine.topic import STAGING_PREFIX
 
 EVENTS = (
@@ -46,8 +46,8 @@ EVENTS = (
 """What the column `event` says: a message was published to its topic; was handed to a consumer; was acknowledged, given
 back or not acknowledged in time by it, or came back because its consumer went away; was given up; never reached a
 subscription at its capacity; went because of a purge, its TTL, or the retention; or came back from the dead letters. A
-subscription that was moved has one row `sought` without a message, and one for each message that was not acknowledged
-afterwards: from then on all others are."""
+subscription that was moved has one row `sought` without a message, and one for each run of messages that were not
+acknowledged afterwards: from then on all others are."""
 
 SCHEMA = pa.schema(
     [
@@ -64,13 +64,15 @@ SCHEMA = pa.schema(
         ("wait_us", pa.int64()),
         ("processing_us", pa.int64()),
         ("reason", pa.string()),
+        ("last_sequence", pa.int64()),
     ]
 )
 """Every column that there is. `topic` is null where its name is not known any more; `subscription` is null of what is
 published; `message_id` and `sequence` are null where a subscription was moved; `attempt` (from 1) is null where nothing
 was delivered; `wait_us` is the time from publication to delivery, of what is delivered; `processing_us` the time from
 delivery to the event, of what was delivered before; `reason` of dead letters, and where a subscription was moved to:
-`time NANOSECONDS` or `snapshot NAME`. Position, event, subscription, message and attempt together name a row."""
+`time NANOSECONDS` or `snapshot NAME`; `last_sequence` is that of the run that such a row tells of, which begins with
+`sequence`. Position, event, subscription, message and attempt together name a row."""
 
 ROW_BYTES = 150
 """Of one row without the names in it, about."""
@@ -93,6 +95,7 @@ class EventRows:
         self._attempts = array("q")
         self._waits_us = array("q")
         self._processings_us = array("q")
+        self._lasts: dict[int, int] = {}  # last sequence by row, where a row tells of a run
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -129,8 +132,10 @@ class EventRows:
                 case DeadLettersRetried(details=Details() as details):
                     self._add(position, "retried", fact, fact.sequences, details)
                 case SubscriptionSought(details=Details() as details):
-                    open_now = from_runs(unpack_runs(fact.held))
-                    self._add(position, "sought", fact, [_UNKNOWN, *open_now], details)
+                    runs = unpack_runs(fact.held)
+                    row = len(self) + 1
+                    self._lasts |= {row + place: stop - 1 for place, (_, stop) in enumerate(runs)}
+                    self._add(position, "sought", fact, [_UNKNOWN, *(first for first, _ in runs)], details)
 
     def _add(self, position: int, event: str, fact: Any, sequences: Sequence[int], details: Details) -> None:
         count = len(sequences)
@@ -179,6 +184,11 @@ class EventRows:
             "wait_us": lambda: _known(self._waits_us),
             "processing_us": lambda: _known(self._processings_us),
             "reason": lambda: spread(reasons, pa.string()),
+            "last_sequence": lambda: (
+                pa.array(map(self._lasts.get, range(len(self))), pa.int64())
+                if self._lasts
+                else pa.nulls(len(self), pa.int64())
+            ),
         }
         return pa.RecordBatch.from_arrays([builders[name]() for name in schema.names], schema=schema)
 

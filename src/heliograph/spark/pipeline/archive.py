@@ -173,21 +173,28 @@ def read_archive(
     return frame if (first, last) == (0, 2**62) else frame.where(sf.col("sequence").between(first, last))
 
 
-def mirror_to_delta(directory: Path, *, wanted: bool = False) -> None:
-    """Bring the archive's Delta log up to date, if it has one, or is to have one.
+def mirror_to_delta(directory: Path, *, wanted: bool = False, tidies: bool = False) -> None:
+    """Bring a table's Delta log up to date, if it has one, or is to have one.
+
+    Args:
+        directory: of the table.
+        wanted: it is to have one.
+        tidies: put the log together as well.
 
     Raises:
-        FailedPrecondition: another run is writing to the archive; or deltalake is not installed.
+        FailedPrecondition: another run is writing to the table; or deltalake is not installed.
     """
     table = Table(directory)
     if not wanted and not (table.directory / "_delta_log").is_dir():
         return
     try:
-        from heliograph.spark.pipeline.delta import mirror
+        from heliograph.spark.pipeline.delta import mirror, tidy
     except ModuleNotFoundError:
         raise FailedPrecondition("A Delta table needs deltalake: pip install 'heliograph[delta]'") from None
     with table.changing():
         mirror(table)
+        if tidies:
+            tidy(table)
 
 
 def _is_due(client: LogClient, topic: str, waiting: LogBounds, limits: Limits) -> bool:

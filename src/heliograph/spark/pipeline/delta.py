@@ -51,6 +51,17 @@ def mirror(table: Table) -> int:
     return len(added) + len(removed)
 
 
+def tidy(table: Table) -> None:
+    """Put the Delta log together, and remove what of it is older than the table's settings keep (30 days). Within
+    `Table.changing`."""
+    try:
+        delta = DeltaTable(str(table.directory))
+    except TableNotFoundError:
+        return
+    delta.create_checkpoint()
+    delta.cleanup_metadata()
+
+
 def _path(uri: str) -> str:
     """A file's place within the table, from what deltalake calls it."""
     path = unquote(urlsplit(uri).path) if "://" in uri else uri

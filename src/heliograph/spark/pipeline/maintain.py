@@ -95,7 +95,7 @@ def maintain(spark: SparkSession, place: Place, options: MaintainOptions, tell: 
                 counts["stray files"] += table.sweep()
                 _remove_empty(table.directory)
             if name in BY_HOUR:
-                mirror_to_delta(table.directory)
+                mirror_to_delta(table.directory, tidies=True)
         except FailedPrecondition as error:
             if "damaged" in error.message:
                 raise

@@ -46,6 +46,16 @@ SPANS = f"""
         SELECT subscription, max(struct(position, event_time_ns)) AS moved FROM {{events}}
         WHERE event = 'sought' AND message_id IS NULL GROUP BY subscription
     ),
+    told AS (
+        SELECT subscription, message_id, topic, position, event, event_time_ns, wait_us FROM {{events}}
+        WHERE subscription IS NOT NULL AND message_id IS NOT NULL AND last_sequence IS NULL
+        UNION ALL
+        SELECT subscription, CAST(id AS STRING), topic, position, event, event_time_ns, wait_us FROM (
+            SELECT *, explode(sequence(
+                CAST(message_id AS BIGINT), CAST(message_id AS BIGINT) + last_sequence - sequence)) AS id
+            FROM {{events}} WHERE last_sequence IS NOT NULL
+        )
+    ),
     touched AS (
         SELECT subscription, message_id, first(topic, true) AS topic, max(struct(position, event_time_ns)) AS place,
             CASE WHEN max_by(event, struct(position, event_time_ns, event IN {SETTLED})) IN {SETTLED}
@@ -54,7 +64,7 @@ SPANS = f"""
                 min(CASE WHEN event = 'delivered' THEN event_time_ns - wait_us * 1000 END),
                 min(CASE WHEN event IN ('sought', 'retried') THEN event_time_ns END)
             ) AS published_ns
-        FROM {{events}} WHERE subscription IS NOT NULL AND message_id IS NOT NULL GROUP BY subscription, message_id
+        FROM told GROUP BY subscription, message_id
     )
     SELECT coalesce(a.topic, t.topic) AS topic, coalesce(a.subscription, t.subscription) AS subscription,
         coalesce(a.message_id, t.message_id) AS message_id, coalesce(a.published_ns, t.published_ns) AS published_ns,

@@ -27,10 +27,17 @@ SETTLED = "('acknowledged', 'dead_lettered', 'dropped', 'purged')"
 """Events after which a subscription is done with a message, unless it comes back."""
 
 TOLD = f"""
-    WITH mine AS (
-        SELECT e.subscription, e.sequence, e.event, e.event_time, struct(e.position, e.event_time_ns) AS place
+    WITH told AS (
+        SELECT e.subscription, e.sequence, e.last_sequence, e.event, e.event_time,
+            struct(e.position, e.event_time_ns) AS place
         FROM {{events}} e JOIN {{subscriptions}} s
             ON e.subscription = s.subscription AND e.event_time_ns BETWEEN s.created_ns AND s.at_ns
+    ),
+    mine AS (
+        SELECT subscription, sequence, event, event_time, place FROM told WHERE last_sequence IS NULL
+        UNION ALL
+        SELECT subscription, explode(sequence(sequence, last_sequence)), event, event_time, place
+        FROM told WHERE last_sequence IS NOT NULL
     ),
     moved AS (
         SELECT subscription, max(place) AS moved FROM mine WHERE event = 'sought' AND sequence IS NULL
