@@ -132,7 +132,7 @@ def test_the_doctor_knows_a_server(serve: Start, heliograph: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_jobs_run_from_the_shell_one_after_the_other_and_are_told_by_status_and_report(
     serve: Start, tmp_path: Path
 ) -> None:
@@ -163,7 +163,7 @@ def shell(directory: Path, server: str) -> Callable[..., str]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=300,
         )
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
