@@ -43,7 +43,7 @@ lint: $(VENV)/.ready-all ## style, types and import contracts
 
 test: lint ## lint, then all tests: the quick ones, then the slow ones
 	$(BIN)/pytest -m "not slow" -n 2
-	$(BIN)/pytest -m slow --timeout 600
+	$(BIN)/pytest -m slow -n 2 --dist loadfile --timeout 600
 
 check: lint ## lint and the quick tests only
 	$(BIN)/pytest -m "not slow" -n 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import typer.main
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.cli.main import main
@@ -21,6 +23,10 @@ from heliograph.testing import Server
 from tests.server.conftest import serving
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC|\+00:00)?")
+
+
+made_once = functools.cache(typer.main.get_command)
+"""The commands as Typer makes them of their functions: in one process that takes longer than running them."""
 
 
 class Ran(NamedTuple):
@@ -43,6 +49,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def run_anywhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `heliograph …` in this process, as its entry point would."""
+    monkeypatch.setattr("typer.main.get_command", made_once)
 
     def run(*arguments: str, stdin: str = "") -> Ran:
         monkeypatch.setattr(sys, "argv", ["heliograph", *arguments])

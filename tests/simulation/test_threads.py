@@ -22,7 +22,7 @@ from tests.engine.invariants import check_engine
 
 PUBLISHERS, CONSUMERS, MESSAGES = 3, 4, 200  # of each publisher
 POISON = 10  # every so many-th message is never acknowledged
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 30.0
 
 
 class Crowd:
