@@ -139,6 +139,7 @@ def test_a_token_that_may_only_read_takes_nothing_of_a_queue(
     with refused_with(403) as caught:
         query(gateway, source, READER).run()
     assert READER not in str(caught.value)
+    assert f"to POST {gateway.passed[-1].path}: " in str(caught.value)
     assert [passed.status for passed in gateway.passed if passed.method == "POST"] == [403]
     assert untouched(broker)
 
