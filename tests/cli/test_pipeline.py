@@ -58,7 +58,7 @@ def test_without_a_valid_token_a_job_ends_before_spark_starts_and_says_which_opt
         ran = heliograph("pipeline", "run", "metrics", "--server", gateway.endpoint, *given)
     assert ran.returncode == 3
     assert ran.stderr == (
-        f"heliograph: {gateway.endpoint} answered 401 (Unauthorized): the option token {says}"
+        f"heliograph: {gateway.endpoint} answered 401 (Unauthorized) to GET /api/v1/log/topics: the option token {says}"
         f"{', or not any more' if token else ''} (in the shell: --token, or HELIOGRAPH_TOKEN)\n"
     )
 
