@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.dataset as ds
 import pytest
 
 from heliograph.broker.broker import LocalBroker
 from heliograph.demo.flights import installed_file
+from heliograph.engine.message import Draft
+from heliograph.engine.settings import DAY_NS, TopicSettings
+from heliograph.spark.session import prepare_environment
 from tests.spark.fakes import ServerThread
+from tests.spark.processes import spark_home
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -127,3 +133,79 @@ def test_its_queue_is_worked_off_and_its_table_published(run: Run) -> None:
     worst = run.flights.sort_values("dep_delay", ascending=False).head(5)
     assert list(run.table("The latest", "flight")["carrier"]) == list(worst["carrier"])
     assert {each["carrier"] for each in run.topic("airlines")} == set(run.flights["carrier"])
+
+
+# ── Spark Declarative Pipelines ───────────────────────────────────────────────────────────────────────────────────────
+
+TOPIC = "projects/demo/topics/flights"
+
+
+class Project:
+    """The example project in a directory of its own, on a broker of this test."""
+
+    def __init__(self, directory: Path, endpoint: str) -> None:
+        shutil.copytree(EXAMPLES / "declarative_pipeline", directory)
+        spec = directory / "spark-pipeline.yml"
+        text = spec.read_text()
+        assert "file:///tmp/heliograph-flights" in text
+        spec.write_text(text.replace("file:///tmp/heliograph-flights", (directory / "checkpoints").as_uri()))
+        self.directory = directory
+        self.address = endpoint.removeprefix("http://")
+
+    def run(self) -> None:
+        prepare_environment()
+        done = subprocess.run(
+            [str(spark_home() / "bin" / "spark-pipelines"), "run", "--conf", "spark.sql.catalogImplementation=hive"],
+            cwd=self.directory,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "PUBSUB_EMULATOR_HOST": self.address},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def table(self, name: str) -> pd.DataFrame:
+        files = [str(file) for file in (self.directory / "spark-warehouse" / name).glob("*.parquet")]
+        return ds.dataset(files).to_table().to_pandas()
+
+
+def publish(broker: LocalBroker, flights: pd.DataFrame, broken: Sequence[bytes] = ()) -> None:
+    """The flights, and before them what breaks a rule."""
+    rows = [json.loads(line) for line in flights.to_json(orient="records", lines=True).splitlines()]
+    broker.publish(TOPIC, [Draft(data) for data in (*broken, *(json.dumps(row).encode() for row in rows))]).result()
+
+
+def test_the_declarative_pipeline_takes_each_message_once_over_two_runs(tmp_path: Path) -> None:
+    flights = pd.read_csv(installed_file(), nrows=3_000)
+    broken = [b"{", b'{"carrier": "UA", "origin": "SFO", "hour": 30}']
+    broker = LocalBroker()
+    broker.create_topic(TOPIC, TopicSettings(message_retention_ns=DAY_NS)).result()
+    with ServerThread(broker) as server:
+        project = Project(tmp_path / "project", server.endpoint)
+        publish(broker, flights[:2_000], broken)
+        project.run()
+        check_tables(project, flights[:2_000], broken)
+        publish(broker, flights[2_000:], [b"[]"])
+        project.run()
+        check_tables(project, flights, [*broken, b"[]"])
+    broker.close()
+
+
+def check_tables(project: Project, flights: pd.DataFrame, broken: Sequence[bytes]) -> None:
+    ids = project.table("messages")["message_id"]
+    assert (len(ids), ids.nunique()) == (len(flights) + len(broken), len(flights) + len(broken))
+    right = project.table("flights")
+    assert right["message_id"].nunique() == len(right)
+    names = ["carrier", "flight", "origin", "dest", "hour", "distance"]
+    assert sorted(right[names].itertuples(index=False)) == sorted(flights[names].itertuples(index=False))
+    rejected = project.table("rejected")
+    assert sorted(rejected["data"]) == sorted(broken)
+    assert sorted(rejected["reasons"].map(list)) == sorted(
+        ["not from New York", "no such hour"] if data.endswith(b"30}") else ["no flight in JSON"] for data in broken
+    )
+    airlines = project.table("airlines").set_index("carrier")
+    expected = flights.groupby("carrier").agg(flights=("flight", "size"), mean_delay=("dep_delay", "mean"))
+    check(airlines["flights"].sort_index(), expected["flights"])
+    check(airlines["mean_delay"].sort_index(), expected["mean_delay"])
+    counts = project.table("rejections").set_index("reason")["messages"].to_dict()
+    assert counts == {"no flight in JSON": len(broken) - 1, "not from New York": 1, "no such hour": 1}

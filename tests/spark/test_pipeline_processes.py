@@ -20,7 +20,7 @@ from heliograph.spark.pipeline.job import Outcome, Place
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
 from heliograph.spark.pipeline.refine import RefineOptions
 from heliograph.spark.pipeline.replay import Choice, ReplayOptions
-from heliograph.spark.pipeline.table import Table
+from heliograph.spark.pipeline.table import Table, write_whole
 from tests.spark.gateway import Gateway
 from tests.spark.processes import MESSAGES, SINK, SOURCE, SUBSCRIPTION, Broker, Shell
 
@@ -40,13 +40,14 @@ class Killed:
         self.directory = directory
         self.messages = MESSAGES + BAD + TWICE
 
+    def rest(self, method: str, path: str, body: object) -> None:
+        url, data = f"{self.broker.endpoint}/v1/{path}", json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+        urllib.request.urlopen(request, timeout=30).read()
+
     def publish(self, data: list[bytes]) -> None:
         messages = [{"data": base64.b64encode(each).decode()} for each in data]
-        request = urllib.request.Request(
-            f"{self.broker.endpoint}/v1/{SOURCE}:publish", json.dumps({"messages": messages}).encode()
-        )
-        request.add_header("Content-Type", "application/json")
-        urllib.request.urlopen(request, timeout=30).read()
+        self.rest("POST", f"{SOURCE}:publish", {"messages": messages})
 
     def kill(self, at: str, job: str, *arguments: str, endpoint: str = "", master: str = "local[2]") -> None:
         """As soon as there is something of this pattern in the directory."""
@@ -118,3 +119,31 @@ def test_a_replay_whose_task_failed_and_that_was_killed_adds_every_message_once(
     assert client.bounds(SINK).last == killed.messages
     replayed = killed.broker.ids(SINK, "x-replayed-from")
     assert replayed == killed.broker.ids(SOURCE)
+
+
+def test_a_replay_that_was_killed_once_all_was_staged_stages_it_again_and_publishes_it_once(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed.run("archive")
+    again = "projects/p/topics/again"
+    killed.rest("PUT", again, {"messageRetentionDuration": "86400s"})
+    options = ReplayOptions(Choice((SOURCE,), again, where="sequence <= 200"), name="staged")
+    written: list[Path] = []
+
+    class Died(BaseException):
+        pass
+
+    def dies(path: Path, data: bytes) -> None:
+        written.append(path)
+        if len(written) == 2:  # what is staged; the first was what is to be replayed
+            raise Died
+        write_whole(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("heliograph.spark.pipeline.replay.write_whole", dies)
+        with pytest.raises(Died):
+            killed.run("replay", replay=options)
+    client = LogClient(killed.broker.endpoint)
+    assert client.bounds(again).last == 0
+    assert killed.run("replay", replay=options).figures["published"] == 200
+    assert killed.broker.ids(again, "x-replayed-from") == killed.broker.ids(SOURCE)[:200]

@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from heliograph.broker.broker import LocalBroker
 from heliograph.engine.message import Extras, Message
 from heliograph.engine.settings import DAY_NS, TopicSettings
-from heliograph.errors import InvalidArgument, TopicNotFound
+from heliograph.errors import FailedPrecondition, InvalidArgument, TopicNotFound
 from heliograph.spark import sink
 from heliograph.spark.sink import Pacer, pieces
 from heliograph.spark.source import HeliographDataSource
@@ -115,6 +115,17 @@ def log(broker: LocalBroker, topic: str = TOPIC) -> list[Message]:
 
 def payloads(broker: LocalBroker, topic: str = TOPIC) -> list[str]:
     return [message.data.decode() for message in log(broker, topic)]
+
+
+def test_a_task_that_is_not_told_its_query_stages_nothing(
+    broker: LocalBroker, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(0, 0)
+    task.properties.clear()
+    monkeypatch.setattr(sink, "_task", lambda: task)
+    with pytest.raises(FailedPrecondition, match="does not tell the task its query and batch"):
+        job.writer(stream=True).write(iter([]))
+    assert log(broker) == []
 
 
 def test_a_batch_publishes_all_partitions_in_their_order(broker: LocalBroker, job: Job) -> None:

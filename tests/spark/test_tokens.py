@@ -104,6 +104,14 @@ def test_a_token_that_may_only_read_reads_in_batches_and_in_streams(gateway: Gat
     assert asked.rows == ids
 
 
+def test_a_broker_that_may_not_be_told_how_far_a_query_has_come_is_asked_once(gateway: Gateway, ids: list[str]) -> None:
+    reader: Any = query(gateway, "log", READER).new_reader()
+    start = reader.initialOffset()
+    for _ in range(3):
+        reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert [passed.status for passed in gateway.passed if passed.method == "POST"] == [403]
+
+
 @pytest.mark.parametrize(("token", "says"), [("", "is missing"), (WRONG, "is not valid there")])
 @pytest.mark.parametrize("source", list(SOURCES))
 def test_without_a_valid_token_a_query_ends_at_once_and_says_so(
@@ -131,6 +139,7 @@ def test_a_token_that_may_only_read_takes_nothing_of_a_queue(
     with refused_with(403) as caught:
         query(gateway, source, READER).run()
     assert READER not in str(caught.value)
+    assert f"to POST {gateway.passed[-1].path}: " in str(caught.value)
     assert [passed.status for passed in gateway.passed if passed.method == "POST"] == [403]
     assert untouched(broker)
 

@@ -55,11 +55,13 @@ def status(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) ->
             f"{each['lag']:,}",
             each["state"],
             ", ".join(f"{key} {shown(value)}" for key, value in each["figures"].items()),
-            f"{age(each['last_error_age_seconds'])} ago: {each['last_error']}" if each["last_error"] else "",
         )
         for each in found
     ]
-    print_table(("job", "last run", "runs", "rows", "lag", "state", "what it found", "last error"), rows)
+    print_table(("job", "last run", "runs", "rows", "lag", "state", "what it found"), rows)
+    for each in found:
+        if each["last_error"]:
+            print(f"{each['job']} failed {age(each['last_error_age_seconds'])} ago: {each['last_error']}")
 
 
 @pipeline_app.command()

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 DIRECTORY_DEFAULT = Path("heliograph-pipeline")
 MASTER_DEFAULT = "local[*]"
 
+BRIEF_MESSAGES_MAX = 2_000_000
+"""With more messages, what a JVM that compiles well saves is more than its compiling takes."""
+
 Own = dict[str, Any]
 """A job's own options: fields of `JobOptions`."""
 
@@ -295,10 +298,11 @@ def _run(
     with target as door:
         place = place_of(door, directory, topic or [], token, topic_pattern)
         options = _full_names(options, door)
-        place.bounds()  # whatever is wrong with the broker is told before Spark starts
+        bounds = place.bounds()  # whatever is wrong with the broker is told before Spark starts
+        held = sum(log.last - log.first + 1 for log in bounds.values())
         with _telling(job) as tell:
             tell(f"starting Spark on {master}")
-            spark = _session(master, settings, brief=not continuous)
+            spark = _session(master, settings, brief=not continuous and held <= BRIEF_MESSAGES_MAX)
             try:
                 if continuous:
                     _go_on(spark, job, place, options, pause_seconds, tell, as_json)

@@ -59,14 +59,14 @@ class Address(NamedTuple):
             raise InvalidArgument("The option token has a character that no bearer token has, such as a line break")
         return {"Authorization": f"Bearer {self.token}"}
 
-    def refusal(self, status: int) -> FailedPrecondition:
-        """The error of an answer 401 or 403, which trying again does not change."""
+    def refusal(self, status: int, call: str) -> FailedPrecondition:
+        """The error of an answer 401 or 403, which trying again does not change, to a call such as `GET /path`."""
         if status == 403:
-            what = "Forbidden): the option token has not got the right to do this"
+            what = f"Forbidden) to {call}: the option token has not got the right to do this"
         elif self.token:
-            what = "Unauthorized): the option token is not valid there, or not any more"
+            what = f"Unauthorized) to {call}: the option token is not valid there, or not any more"
         else:
-            what = "Unauthorized): the option token is missing"
+            what = f"Unauthorized) to {call}: the option token is missing"
         return FailedPrecondition(
             f"{self.endpoint} answered {status} ({what} (in the shell: --token, or HELIOGRAPH_TOKEN)"
         )
@@ -144,17 +144,17 @@ class Door:
             connection.request(method, f"{path}?{urlencode(parameters)}" if parameters else path, body, headers)
             with connection.getresponse() as response:
                 if response.status != 200:
-                    raise self._error(response.status, response.read(ERROR_BYTES_MAX))
+                    raise self._error(response.status, response.read(ERROR_BYTES_MAX), f"{method} {path}")
                 yield response
         except (OSError, HTTPException) as error:
             raise Unavailable(f"No whole answer from a broker at {self}: {error!r}") from None
         finally:
             connection.close()
 
-    def _error(self, status: int, body: bytes) -> HeliographError:
+    def _error(self, status: int, body: bytes, call: str) -> HeliographError:
         """The broker's answer, as the error that it is."""
         if status in (401, 403):
-            return self._address.refusal(status)
+            return self._address.refusal(status, call)
         try:
             answer = json.loads(body)
             reason, message = str(answer["code"]), str(answer["error"])

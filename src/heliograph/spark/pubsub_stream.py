@@ -94,7 +94,7 @@ class PubSubRest:
         except HTTPError as error:
             error.close()
             if error.code in (401, 403):
-                raise self._address.refusal(error.code) from None
+                raise self._address.refusal(error.code, f"POST /v1/{self._subscription}:{method}") from None
             if error.code == 404:
                 raise SubscriptionNotFound(self._subscription) from None
             kind = Unavailable if error.code >= 500 or error.code == 429 else FailedPrecondition

@@ -184,7 +184,7 @@ def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, 
             rows += added
             begin = end + 1
     figures: dict[str, int | float | str] = {"events": rows}
-    if rows or (table.files(SERIES) and not place.table("metrics-by-window").exists()):
+    if table.files(SERIES) and (rows or not place.table("metrics-by-window").exists()):
         with in_one_line("Measuring"), replaced(place.table("metrics-by-window")) as target:
             read_metrics(spark, place.directory, window_seconds).coalesce(1).write.parquet(str(target))
     figures |= _summary(place.table("metrics-by-window"))
