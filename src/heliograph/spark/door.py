@@ -147,7 +147,8 @@ class Door:
                     raise self._error(response.status, response.read(ERROR_BYTES_MAX), f"{method} {path}")
                 yield response
         except (OSError, HTTPException) as error:
-            raise Unavailable(f"No whole answer from a broker at {self}: {error!r}") from None
+            reason = getattr(error, "strerror", None) or repr(error)
+            raise Unavailable(f"No whole answer from a broker at {self}: {reason}") from None
         finally:
             connection.close()
 

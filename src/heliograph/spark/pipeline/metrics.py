@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow.dataset as ds
 
-from heliograph.errors import FailedPrecondition
+from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.gauges import Span, gauges
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, replaced, silent
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SERIES = "events"
 BATCH_POSITIONS_MAX = 200_000
+WINDOW_SECONDS_MIN = 1.0
 SETTLED = "('acknowledged', 'dead_lettered', 'dropped', 'purged')"
 OPEN = "topic STRING, subscription STRING, message_id STRING, published_ns BIGINT"
 SUBSCRIPTIONS = "topic STRING, subscription STRING, created_ns BIGINT"
@@ -145,6 +146,21 @@ class Subscribed(msgspec.Struct, frozen=True):
     created_ns: int
 
 
+def width_ns(window_seconds: float) -> int:
+    """The width of windows in nanoseconds.
+
+    Args:
+        window_seconds: the same in seconds.
+
+    Raises:
+        InvalidArgument: it is less than a second. Each window in which nothing happened costs a row of every
+            subscription, too.
+    """
+    if window_seconds < WINDOW_SECONDS_MIN:
+        raise InvalidArgument(f"A window is a second wide or more, not {window_seconds:g} s")
+    return int(window_seconds * 1e9)
+
+
 def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, tell: Tell = silent) -> Outcome:
     """Add what happened since the last run, and write the figures anew.
 
@@ -155,11 +171,12 @@ def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, 
         tell: is told of progress.
 
     Raises:
+        InvalidArgument: the windows are too narrow.
         FailedPrecondition: the broker keeps no event log, or another one than before.
         Unavailable: no broker answers.
     """
     table = Table(place.table("metrics"))
-    width = int(window_seconds * 1e9)
+    width = width_ns(window_seconds)
     first, last = place.events.bounds()
     remarks: list[str] = []
     rows = 0
