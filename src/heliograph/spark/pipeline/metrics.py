@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow.dataset as ds
 
-from heliograph.errors import FailedPrecondition, InvalidArgument
+from heliograph.errors import FailedPrecondition, InvalidArgument, SubscriptionNotFound
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.gauges import Span, gauges
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, replaced, silent
@@ -31,7 +31,11 @@ BATCH_POSITIONS_MAX = 200_000
 WINDOW_SECONDS_MIN = 1.0
 SETTLED = "('acknowledged', 'dead_lettered', 'dropped', 'purged')"
 OPEN = "topic STRING, subscription STRING, message_id STRING, published_ns BIGINT"
-SUBSCRIPTIONS = "topic STRING, subscription STRING, created_ns BIGINT"
+SUBSCRIPTIONS = "topic STRING, subscription STRING, created_ns BIGINT, is_filtered BOOLEAN"
+RUNS = "subscription STRING, first BIGINT, stop BIGINT"
+"""Of sequences that a subscription with a filter has not acknowledged, up to but not including the second: the event
+log does not tell which messages a filter lets pass; what was delivered did, and so did what is open now."""
+
 GAUGES = "topic STRING, subscription STRING, window BIGINT, backlog BIGINT, oldest_ns BIGINT"
 
 COUNTED = ("delivered", "acknowledged", "nacked", "expired", "released", "dead_lettered", "dropped", "purged")
@@ -40,7 +44,8 @@ SPANS = f"""
     WITH arrived AS (
         SELECT e.topic, s.subscription, e.message_id, e.event_time_ns AS published_ns, e.position
         FROM {{events}} e JOIN {{subscriptions}} s ON s.topic = e.topic AND e.event_time_ns >= s.created_ns
-        WHERE e.event = 'published'
+            LEFT JOIN {{runs}} r ON r.subscription = s.subscription AND e.sequence >= r.first AND e.sequence < r.stop
+        WHERE e.event = 'published' AND (NOT s.is_filtered OR r.subscription IS NOT NULL)
         UNION ALL SELECT topic, subscription, message_id, published_ns, 0 FROM {{open}}
     ),
     moved AS (
@@ -144,6 +149,8 @@ class Subscribed(msgspec.Struct, frozen=True):
     topic: str
     subscription: str
     created_ns: int
+    is_filtered: bool = False
+    runs: list[tuple[int, int]] = []
 
 
 def width_ns(window_seconds: float) -> int:
@@ -238,8 +245,10 @@ class _Batch:
         self._table = table
         self._width = width
         self._names = {each.subscription for each in subscriptions}
-        rows = [(each.topic, each.subscription, each.created_ns) for each in subscriptions]
+        rows = [(each.topic, each.subscription, each.created_ns, each.is_filtered) for each in subscriptions]
         self._subscriptions = spark.createDataFrame(rows, SUBSCRIPTIONS)
+        runs = [(each.subscription, *run) for each in subscriptions if each.is_filtered for run in each.runs]
+        self._runs = spark.createDataFrame(runs, RUNS)
 
     def add(self, first: int, last: int) -> int:
         """Returns how many events there were."""
@@ -250,7 +259,7 @@ class _Batch:
             ).collect()[0]
             draft = Commit(SERIES, 1, first, last, [], figures={"events": row.n})
             spans = self._spark.sql(
-                SPANS, events=events, subscriptions=self._subscriptions, open=self._open(first)
+                SPANS, events=events, subscriptions=self._subscriptions, runs=self._runs, open=self._open(first)
             ).cache()
             try:
                 self._keep_open(spans, last)
@@ -320,8 +329,14 @@ def _subscriptions(place: Place) -> list[Subscribed]:
     found = place.door.get("/api/v1/statistics", {})["subscriptions"]
     chosen = []
     for each in found:
-        prefix = "queues/" if each["kind"] == "queue" else ""
-        chosen.append(Subscribed(prefix + each["topic"], prefix + each["name"], int(each["created_ns"])))
+        if each["kind"] == "queue":
+            chosen.append(Subscribed(f"queues/{each['topic']}", f"queues/{each['name']}", int(each["created_ns"])))
+            continue
+        try:
+            told = place.door.get("/api/v1/unacknowledged", {"subscription": each["name"]})
+        except SubscriptionNotFound:  # deleted meanwhile
+            continue
+        chosen.append(msgspec.convert(told, Subscribed))
     return chosen
 
 
