@@ -55,7 +55,7 @@ def publish(videos: Queue, count: int) -> None:
 
 def work(name: str, where: dict, scale: float) -> None:
     with Queue("videos", ack_deadline=DEADLINE_SECONDS, **where) as videos:
-        for message in videos.consume(timeout=max(WAIT_SECONDS * scale, 1)):
+        for message in videos.consume(timeout=max(WAIT_SECONDS * scale, 3)):
             try:
                 with message:  # acknowledged at the end, given back on an exception
                     process(name, message, scale)

@@ -263,10 +263,10 @@ def test_a_seek_is_a_row_and_one_for_each_run_of_messages_that_are_open_afterwar
     bench.advance(1_000)
     then_ns = bench.clock.now_ns()
     bench.publish(b"c", b"d")
-    bench.broker.seek_to_time("s", then_ns).result(10)
-    bench.broker.create_snapshot("n", "s").result(10)
-    bench.broker.acknowledge("s", bench.pull()).result(10)
-    bench.broker.seek_to_time("s", then_ns + 1).result(10)
+    bench.broker.seek_to_time("s", then_ns).result(30)
+    bench.broker.create_snapshot("n", "s").result(30)
+    bench.broker.acknowledge("s", bench.pull()).result(30)
+    bench.broker.seek_to_time("s", then_ns + 1).result(30)
     rows = bench.rows("event", "sequence", "last_sequence", "subscription", "topic", "reason", "event_time_ns")
     assert [row for row in rows if row[0] == "sought"] == [
         ("sought", None, None, "s", "t", f"time {then_ns}", then_ns),
@@ -281,8 +281,8 @@ def test_a_seek_is_a_row_and_one_for_each_run_of_messages_that_are_open_afterwar
 def test_a_seek_to_a_snapshot_names_it(bench: Bench) -> None:
     bench.subscribe()
     bench.publish(b"a")
-    bench.broker.create_snapshot("n", "s").result(10)
-    bench.broker.seek_to_snapshot("s", "n").result(10)
+    bench.broker.create_snapshot("n", "s").result(30)
+    bench.broker.seek_to_snapshot("s", "n").result(30)
     assert [row for row in bench.rows("event", "sequence", "reason") if row[0] == "sought"] == [
         ("sought", None, "snapshot n"),
         ("sought", 1, "snapshot n"),
@@ -292,8 +292,8 @@ def test_a_seek_to_a_snapshot_names_it(bench: Bench) -> None:
 def test_dead_letters_that_are_retried_are_events(bench: Bench) -> None:
     bench.subscribe(dead_letter_policy=DeadLetterPolicy(None, 1))
     bench.publish(b"a")
-    bench.broker.nack("s", bench.pull()).result(10)
-    bench.broker.retry_dead_letters("s").result(10)
+    bench.broker.nack("s", bench.pull()).result(30)
+    bench.broker.retry_dead_letters("s").result(30)
     assert [row[0] for row in bench.rows("event", "sequence")] == [
         "published",
         "delivered",
@@ -315,7 +315,7 @@ def test_facts_of_seeks_from_before_they_were_events_are_read_and_tell_nothing()
 def test_what_is_not_acknowledged_is_told_as_of_an_instant_that_the_event_log_covers(bench: Bench) -> None:
     bench.subscribe()
     bench.publish(b"a", b"b", b"c", b"d")
-    bench.broker.acknowledge("s", bench.pull(count=2)[:1]).result(10)
-    found = bench.broker.unacknowledged("s").result(10)
+    bench.broker.acknowledge("s", bench.pull(count=2)[:1]).result(30)
+    found = bench.broker.unacknowledged("s").result(30)
     assert (found.at_ns, found.topic_number, found.runs) == (bench.clock.now_ns(), bench.topic.number, [(2, 5)])
     assert [row[0] for row in bench.rows("event")][-1] == "acknowledged"

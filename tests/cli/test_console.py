@@ -14,7 +14,7 @@ from tests.server.browser import CHROMIUM, Page, browser
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
 ]
 

@@ -24,7 +24,7 @@ MB = 1024 * 1024
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell of other processes"),
 ]
 

@@ -92,7 +92,7 @@ class Bench:
         return {name: msgspec.json.decode(value, type=JobStatus) for name, value in documents}
 
     def page(self, path: str = "/console/pipeline") -> str:
-        with urllib.request.urlopen(self.http.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.http.url + path, timeout=30) as answer:
             text: str = answer.read().decode()
             self.policy = answer.headers["Content-Security-Policy"]
         return text

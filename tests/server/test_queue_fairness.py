@@ -18,7 +18,7 @@ BATCH = 1_000
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_thousand_consumers_share_a_hundred_thousand_messages_fairly_and_none_comes_twice() -> None:
     got: Counter[int] = Counter()
     seen: Counter[int] = Counter()

@@ -19,7 +19,7 @@ from heliograph.server.app import Serving
 from heliograph.server.queue_rest import OPERATIONS, PREFIX
 from tests.server.clients import Answer, Http, wait_until
 
-SECONDS_MAX = 120
+SECONDS_MAX = 300
 CHECKS = "not_a_server_error,content_type_conformance,response_schema_conformance"
 
 _numbers = itertools.count(1)

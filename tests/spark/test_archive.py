@@ -203,7 +203,8 @@ def test_a_lost_file_is_noticed(runs: Runs) -> None:
         runs.run()
 
 
-def test_without_a_broker_the_archive_stays_as_it_is(runs: Runs) -> None:
+def test_without_a_broker_the_archive_stays_as_it_is(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heliograph.spark.door.FIRST_PAUSE_SECONDS", 0.0)
     runs.run()
     with pytest.raises(Unavailable):
         Runs("127.0.0.1:1", runs.directory).run()

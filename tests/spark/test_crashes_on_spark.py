@@ -14,7 +14,7 @@ from tests.spark.driver import run
 from tests.spark.gateway import Gateway
 from tests.spark.processes import MESSAGES, SOURCES, Broker, Driver, assert_exactly_once, options, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 MODES = ("log", "queue")
 READ, CLAIM, FETCH = "/api/v1/log/read", "/api/v1/claims/claim", "/api/v1/claims/fetch"

@@ -22,7 +22,7 @@ from heliograph.spark.pipeline.job import Outcome, Place, runs
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
 from tests.spark.fakes import ServerThread
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC, EMPTY = "projects/p/topics/flights", "projects/p/topics/empty"
 KEPT = TopicSettings(message_retention_ns=DAY_NS)

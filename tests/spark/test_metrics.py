@@ -23,7 +23,7 @@ from heliograph.spark.pipeline.metrics import read_metrics
 from heliograph.spark.pipeline.table import Table
 from tests.spark.fakes import ServerThread
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC, FIRST, SECOND = "projects/p/topics/t", "projects/p/subscriptions/first", "projects/p/subscriptions/second"
 

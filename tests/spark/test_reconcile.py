@@ -26,7 +26,7 @@ from heliograph.spark.pipeline.job import Outcome, Place, runs
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
 from tests.spark.fakes import ServerThread
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC, SUBSCRIPTION = "projects/p/topics/t", "projects/p/subscriptions/s"
 

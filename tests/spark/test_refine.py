@@ -29,7 +29,7 @@ from heliograph.spark.pipeline.table import Table
 from heliograph.spark.stage_client import StageClient
 from tests.spark.fakes import ServerThread
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC, AGAIN = "projects/p/topics/t", "projects/p/topics/again"
 BY_NUMBER = RefineOptions(unique_by="value.n", batch_messages=6)

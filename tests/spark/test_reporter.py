@@ -132,7 +132,7 @@ def test_reports_come_while_the_job_works(tmp_path: Path) -> None:
 
     with reporting(Place(NOWHERE, tmp_path), "archive", send=send, seconds=0.001) as reporter:
         reporter.began()
-        assert enough.wait(10)
+        assert enough.wait(30)
     assert {report.state for report in found} == {"running"}
 
 
@@ -146,7 +146,7 @@ def test_a_broker_that_is_away_is_told_the_next_time(tmp_path: Path) -> None:
         raise Unavailable("away")
 
     with reporting(Place(NOWHERE, tmp_path), "archive", send=send, seconds=0.001):
-        assert enough.wait(10)
+        assert enough.wait(30)
 
 
 def test_a_broker_that_takes_no_reports_is_left_alone_and_the_job_goes_on(
@@ -163,7 +163,7 @@ def test_a_broker_that_takes_no_reports_is_left_alone_and_the_job_goes_on(
         caplog.at_level(logging.WARNING),
         reporting(Place(NOWHERE, tmp_path), "archive", send=send, seconds=0.001) as reporter,
     ):
-        assert once.wait(10)
+        assert once.wait(30)
         reporter.ended(Outcome(1), "done")
     assert told == [1]
     assert [record.message for record in caplog.records] == [

@@ -493,8 +493,8 @@ def test_the_broker_tells_what_a_subscription_has_not_acknowledged(
     broker: LocalBroker, endpoint: str, clock: SimulatedClock
 ) -> None:
     publish(broker, 5)
-    taken = [each.ack_id for each in broker.pull(SUBSCRIPTION, 3).result(10)]
-    broker.acknowledge(SUBSCRIPTION, taken[1:2]).result(10)
+    taken = [each.ack_id for each in broker.pull(SUBSCRIPTION, 3).result(30)]
+    broker.acknowledge(SUBSCRIPTION, taken[1:2]).result(30)
     door = Door(Address(endpoint))
     found = door.get("/api/v1/unacknowledged", {"subscription": SUBSCRIPTION})
     info = broker.get_subscription(SUBSCRIPTION)

@@ -20,7 +20,7 @@ from heliograph.engine.settings import DAY_NS, TopicSettings
 from heliograph.store.sqlite import SqliteStore
 from tests.spark.fakes import ServerThread
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC, SINK = "projects/p/topics/flights", "projects/p/topics/sink"
 SUBSCRIPTION = "projects/p/subscriptions/flights"

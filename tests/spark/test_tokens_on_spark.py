@@ -22,7 +22,7 @@ from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
 from tests.spark.fakes import ServerThread
 from tests.spark.gateway import GOOD, READER, RIGHTS, Gateway
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC, SINK = "projects/p/topics/flights", "projects/p/topics/sink"
 SUBSCRIPTION = "projects/p/subscriptions/flights"

@@ -12,7 +12,7 @@ import pytest
 from heliograph.server.app import Serving
 from tests.server.clients import Http
 
-SECONDS_MAX = 120
+SECONDS_MAX = 300
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
     "unsupported_method,allow_header_conformance"
