@@ -29,6 +29,7 @@ def test_the_plan_tells_of_every_job(heliograph: Run) -> None:
     assert [each["job"] for each in found] == JOBS
 
 
+@pytest.mark.slow
 def test_the_status_of_a_pipeline_that_never_ran(heliograph: Run) -> None:
     ran = heliograph("pipeline", "status")
     assert [line.split()[:2] for line in ran.stdout.splitlines()[1:]] == [[job, "never"] for job in JOBS]
@@ -50,7 +51,10 @@ def test_without_a_broker_a_job_fails_before_spark_starts(heliograph: Run) -> No
     assert ran.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("token", "says"), [("", "is missing"), ("secret-of-nobody", "is not valid there")])
+@pytest.mark.parametrize(
+    ("token", "says"),
+    [("", "is missing"), pytest.param("secret-of-nobody", "is not valid there", marks=pytest.mark.slow)],
+)
 def test_without_a_valid_token_a_job_ends_before_spark_starts_and_says_which_option_it_is(
     heliograph: Run, token: str, says: str
 ) -> None:
@@ -68,6 +72,7 @@ def test_once_and_continuously_exclude_each_other(heliograph: Run) -> None:
     assert heliograph("pipeline", "run", "archive", "--once", "--continuous").returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -82,6 +87,7 @@ def test_what_maintain_does_not_understand_is_told_before_anything_runs(
     assert (ran.returncode != 0, says in " ".join(ran.stderr.replace("│", " ").split())) == (True, True)
 
 
+@pytest.mark.slow
 def test_the_status_tells_the_last_error_also_when_a_later_run_was_good(heliograph: Run, tmp_path: Path) -> None:
     def failing() -> Outcome:
         raise Unavailable("No answer")

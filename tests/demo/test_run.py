@@ -35,6 +35,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], text: str, directory:
     assert not (directory / "demo-output").exists()
 
 
+@pytest.mark.slow
 def test_a_flights_file_that_lacks_a_column_is_one_line(tmp_path: Path) -> None:
     columns = tuple(name for name in COLUMNS if name != "tailnum")
     path = write_csv(tmp_path / "flights.csv", FLIGHT, columns=columns)
