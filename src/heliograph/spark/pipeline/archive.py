@@ -115,7 +115,8 @@ def archive(
         if first < bounds.first and fail_on_data_loss:
             raise FailedPrecondition(
                 f"The broker has trimmed {topic} up to sequence {bounds.first - 1}, but it is archived up to "
-                f"{first - 1} only. To go on without the messages in between, turn off fail_on_data_loss"
+                f"{first - 1} only. To go on without the messages in between, turn off fail_on_data_loss "
+                "(in the shell: --allow-data-loss)"
             )
         first = max(first, bounds.first)
         if _is_due(client, topic, bounds._replace(first=first), limits):
