@@ -13,6 +13,7 @@ import argparse
 import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -254,5 +255,9 @@ chart = px.bar(
 chart.write_html(options.chart)
 print(f"The chart is {options.chart}")
 
+# %% [markdown]
+# A query that is to go on another day keeps its checkpoint. These are done.
+
 # %%
 spark.stop()
+shutil.rmtree(checkpoints)

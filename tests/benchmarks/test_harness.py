@@ -143,6 +143,7 @@ def test_a_run_writes_results_with_the_machine_they_are_from(tmp_path: Path) -> 
     assert report["failed"] == {}
 
 
+@pytest.mark.slow
 def test_a_scenario_that_cannot_run_here_is_left_out_with_its_reason(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     subprocess.run(

@@ -72,6 +72,7 @@ def test_the_file_stays_within_twice_its_live_data_through_a_day_of_load(tmp_pat
     assert (report.is_sound, report.messages <= 6 * 1_800 + 300) == (True, True)
 
 
+@pytest.mark.slow
 def test_the_file_stays_within_twice_its_live_data_though_a_dead_letter_an_hour_is_kept(tmp_path: Path) -> None:
     """And one message that waits for three days, and one that a consumer keeps: each was published before nearly all
     that leaves. Live is what six hours brought, and what is held."""

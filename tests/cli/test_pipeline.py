@@ -43,8 +43,7 @@ def test_a_report_without_a_pipeline_is_one_line(heliograph: Run) -> None:
     )
 
 
-@pytest.mark.slow  # it tries for six seconds
-def test_without_a_broker_a_job_fails_before_spark_starts(heliograph: Run) -> None:
+def test_without_a_broker_a_job_fails_at_once_and_before_spark_starts(heliograph: Run) -> None:
     ran = heliograph("pipeline", "run", "archive", "--server", "http://127.0.0.1:1", "--topic", "t")
     assert ran.returncode == 3
     assert ran.stderr == "heliograph: No whole answer from a broker at http://127.0.0.1:1: Connection refused\n"

@@ -38,7 +38,7 @@ def test_the_readiness_line_names_the_port_that_answers(serve: Start) -> None:
     assert healthz(server.port)["status"] == "ok"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", quick_first([signal.SIGINT, signal.SIGTERM], 1))
 def test_a_signal_ends_it_in_order(serve: Start, number: signal.Signals) -> None:
     server = serve("--store", "memory")
     code, out, _ = server.stop(number)
@@ -115,6 +115,7 @@ def test_a_taken_port_is_one_line_and_nothing_is_written(heliograph: Run, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_address_of_another_machine_is_one_line(heliograph: Run) -> None:
     ran = heliograph("serve", "--port", "0", "--host", "192.0.2.1")  # reserved for documentation: nobody has it
     assert ran.returncode == 3
@@ -129,6 +130,7 @@ def test_a_file_in_place_of_the_data_directory_is_one_line(heliograph: Run, tmp_
     assert (tmp_path / "data").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_data_directory_that_cannot_be_made_is_one_line(heliograph: Run) -> None:
     ran = heliograph("serve", "--port", "0", "--data-dir", "/proc/heliograph-data")  # closed to root as well
     assert ran.returncode == 4
@@ -148,6 +150,7 @@ def test_data_of_a_newer_version_are_refused_and_left_untouched(heliograph: Run,
     assert file.read_bytes() == newer
 
 
+@pytest.mark.slow
 def test_somebody_elses_file_is_refused_and_left_untouched(heliograph: Run, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     file = tmp_path / "data" / "heliograph.db"

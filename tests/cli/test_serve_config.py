@@ -92,6 +92,7 @@ def test_a_file_that_nobody_asked_for_is_told_of(heliograph: Run, tmp_path: Path
     assert told is not bool(arguments)
 
 
+@pytest.mark.slow
 def test_what_the_broker_refuses_is_one_line_with_its_line_and_exit_code_2(heliograph: Run, tmp_path: Path) -> None:
     (tmp_path / "heliograph.toml").write_text(CONFIG.replace("= 60", "= 5"))
     ran = heliograph("serve")
@@ -102,6 +103,7 @@ def test_what_the_broker_refuses_is_one_line_with_its_line_and_exit_code_2(helio
     )
 
 
+@pytest.mark.slow
 def test_the_environment_of_the_emulators_wrappers_and_lenient_names_work(
     serve: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

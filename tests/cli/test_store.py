@@ -124,6 +124,7 @@ def test_stats_are_also_had_as_json(heliograph: Run) -> None:
 # ── backup and compact ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("data_dir")
 def test_a_backup_passes_the_check_and_is_never_overwritten(heliograph: Run) -> None:
     assert heliograph("store", "backup", "data", "copy").returncode == 0
@@ -161,6 +162,7 @@ def test_a_server_starts_from_a_backup(heliograph: Run, serve: Start) -> None:
     assert [subscription["waiting"] for subscription in found["subscriptions"]] == [5]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("data_dir")
 def test_a_compaction_tells_the_bytes_before_and_after(heliograph: Run) -> None:
     compacted = json.loads(heliograph("store", "compact", "data", "--json").stdout)

@@ -25,6 +25,7 @@ from heliograph.server.routing import Receive, Route, RouteTable, Scope, Send
 from heliograph.store.memory import MemoryStore
 from heliograph.store.protocol import Commit
 from heliograph.testing.faulty_store import FaultyStore
+from tests.portions import quick_first
 from tests.server.clients import METHODS, Http, Rpc
 from tests.server.conftest import serving
 
@@ -152,7 +153,7 @@ asyncio.run(serve(LocalBroker, ServeOptions(port=0)))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", quick_first([signal.SIGTERM, signal.SIGINT], 1))
 def test_it_says_when_it_is_ready_and_a_signal_ends_it_with_code_0(number: signal.Signals) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     process = subprocess.Popen(

@@ -173,7 +173,9 @@ def test_retention_that_has_passed_the_archive_is_a_clear_error_or_skipped(
     pipeline.run("refine")
     publish(broker, 10)
     broker._store.trim(broker.get_topic(TOPIC).number, 16)
-    with pytest.raises(FailedPrecondition, match=rf"has trimmed {TOPIC} up to sequence 15.*up to 10 only"):
+    with pytest.raises(
+        FailedPrecondition, match=rf"has trimmed {TOPIC} up to sequence 15.*up to 10 only.*--allow-data-loss"
+    ):
         pipeline.run("archive")
     assert "up to sequence 15" in runs(pipeline.place.directory, "archive")[-1].error
     assert pipeline.run("archive", allow_data_loss=True).figures["messages"] == 5

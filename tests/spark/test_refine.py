@@ -19,6 +19,7 @@ from heliograph.engine.dead_letter import DeadLetterPolicy
 from heliograph.engine.message import Draft
 from heliograph.engine.settings import DAY_NS, SECOND_NS, SubscriptionSettings, TopicSettings
 from heliograph.spark.door import Address
+from heliograph.spark.pipeline.archive import Limits
 from heliograph.spark.pipeline.dead_letters import DeadLetterOptions
 from heliograph.spark.pipeline.job import Outcome, Place
 from heliograph.spark.pipeline.jobs import JobOptions, job_named, run_once
@@ -69,6 +70,25 @@ def refining(spark: SparkSession, tmp_path: Path) -> Iterator[Refining]:
     with ServerThread(broker) as server:
         yield Refining(spark, broker, Place(Address(server.endpoint), tmp_path / "pipeline"))
     broker.close()
+
+
+def test_a_job_tells_how_many_messages_wait_for_it_while_it_works(refining: Refining) -> None:
+    refining.publish(*numbered(1, 2, 3, 4, 5, 6, 7, 8))
+    told: list[tuple[int, int | None]] = []
+
+    def tell(what: str, rows: int = 0, lag: int | None = None) -> None:
+        told.append((rows, lag))
+
+    def run(job: str, options: JobOptions) -> list[tuple[int, int | None]]:
+        told.clear()
+        run_once(refining.spark, job_named(job), refining.place, options, tell)
+        return list(told)
+
+    assert run("archive", JobOptions(limits=Limits(batch_messages=5))) == [(0, 8), (5, 3), (3, 0)]
+    assert run("refine", JobOptions(refine=BY_NUMBER)) == [(0, 8), (6, 2), (0, 2), (2, 0)]
+    refining.publish(*numbered(9))
+    assert run("archive", JobOptions()) == [(0, 1), (1, 0)]
+    assert run("refine", JobOptions(refine=BY_NUMBER)) == [(0, 1), (1, 0)]
 
 
 def test_duplicates_are_found_within_a_batch_between_batches_and_between_runs(refining: Refining) -> None:

@@ -222,6 +222,7 @@ def test_a_file_cut_at_any_byte_beside_its_log_is_refused_or_whole(camera: Camer
             assert appends is None or appends >= moment.answered
 
 
+@pytest.mark.slow
 def test_pages_that_are_being_copied_into_the_file_may_be_there_in_any_part(camera: Camera) -> None:
     for moment in camera.moments[:12]:
         before = files(moment.directory)
@@ -241,6 +242,7 @@ def test_pages_that_are_being_copied_into_the_file_may_be_there_in_any_part(came
         assert moment.answered <= appends <= moment.appended, moment.statement
 
 
+@pytest.mark.slow
 def test_files_that_were_copied_one_after_the_other_open_with_a_prefix_or_are_refused(camera: Camera) -> None:
     """No power cut leaves such a pair. What is wrong in a message's own row is told when the row is read: to tell it at
     the start, the start would have to read every message; `heliograph store check` does."""

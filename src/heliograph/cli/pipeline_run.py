@@ -307,6 +307,7 @@ def _run(
     with _refusing(), target as door:
         place = place_of(door, directory, topic or [], token, topic_pattern)
         options = _full_names(options, door)
+        place.door.get("/api/v1/log/topics", {})  # a broker that is not there is told at once; later it is waited for
         bounds = place.bounds()  # whatever is wrong with the broker is told before Spark starts
         held = sum(log.last - log.first + 1 for log in bounds.values())
         with _telling(job) as tell:

@@ -21,26 +21,27 @@ from heliograph.server.routing import Receive, Route, Scope, Send
 CONSOLE, PIPELINE = "/console", "/console/pipeline"
 
 SCRIPT = """
+let isAsking = false;
 const refresh = async () => {
-  if (!document.hidden) {
-    const away = document.getElementById("away");
-    try {
-      const answer = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(5000) });
-      if (!answer.ok) throw new Error(answer.status);
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const old = document.querySelector("main"), fresh = page.querySelector("main");
-      if (old.innerHTML !== fresh.innerHTML) old.replaceWith(fresh);
-      away.hidden = true;
-    } catch {
-      const now = new Date().toLocaleTimeString();
-      if (away.hidden) away.textContent = `No answer from the broker since ${now}: what is below is older.`;
-      away.hidden = false;
-    }
+  if (document.hidden || isAsking) return;
+  isAsking = true;
+  const away = document.getElementById("away");
+  try {
+    const answer = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(5000) });
+    if (!answer.ok) throw new Error(answer.status);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const old = document.querySelector("main"), fresh = page.querySelector("main");
+    if (old.innerHTML !== fresh.innerHTML) old.replaceWith(fresh);
+    away.hidden = true;
+  } catch {
+    const now = new Date().toLocaleTimeString();
+    if (away.hidden) away.textContent = `No answer from the broker since ${now}: what is below is older.`;
+    away.hidden = false;
   }
-  setTimeout(refresh, 3000);
+  isAsking = false;
 };
-setTimeout(refresh, 3000);
-document.addEventListener("visibilitychange", () => document.hidden || location.reload());
+setInterval(refresh, 3000);
+document.addEventListener("visibilitychange", refresh);
 """
 
 _SCRIPT_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()

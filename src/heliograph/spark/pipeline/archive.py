@@ -6,6 +6,7 @@ commit, in batches, so that a backlog of any size fits and what was killed does 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
-from heliograph.errors import FailedPrecondition, Internal
+from heliograph.errors import FailedPrecondition, HeliographError, Internal
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.log_client import LogBounds, LogClient
 from heliograph.spark.pipeline.table import Commit, Table
@@ -114,7 +115,8 @@ def archive(
         if first < bounds.first and fail_on_data_loss:
             raise FailedPrecondition(
                 f"The broker has trimmed {topic} up to sequence {bounds.first - 1}, but it is archived up to "
-                f"{first - 1} only. To go on without the messages in between: --allow-data-loss"
+                f"{first - 1} only. To go on without the messages in between, turn off fail_on_data_loss "
+                "(in the shell: --allow-data-loss)"
             )
         first = max(first, bounds.first)
         if _is_due(client, topic, bounds._replace(first=first), limits):
@@ -134,6 +136,14 @@ def archive(
         directory=table.directory,
         lag=bounds.last - first + 1,
     )
+
+
+def waiting(directory: Path, topic: str, held: LogBounds) -> int:
+    """How many messages of a log are not in the archive yet, as far as that can be read."""
+    with contextlib.suppress(HeliographError):  # archiving it will say what is wrong
+        first = Table(directory).next_position(topic, held.topic_number, held.first)
+        return max(held.last - max(first, held.first) + 1, 0)
+    return 0
 
 
 class Source(NamedTuple):

@@ -68,8 +68,14 @@ def _archive(spark: SparkSession, place: Place, options: JobOptions, tell: Tell)
     archived: list[archiving.Archived] = []
     failures: list[HeliographError] = []
     bounds = place.bounds()
+    waiting = {topic: archiving.waiting(place.table("archive"), topic, held) for topic, held in bounds.items()}
     for topic in bounds:
-        tell(f"archiving {topic}")
+        tell(f"archiving {topic}", lag=sum(waiting.values()))
+        others = sum(waiting.values()) - waiting.pop(topic)
+
+        def progress(rows: int, left: int, topic: str = topic, others: int = others) -> None:
+            tell(f"archiving {topic}", rows, left + others)
+
         try:
             archived.append(
                 archiving.archive(
@@ -80,7 +86,7 @@ def _archive(spark: SparkSession, place: Place, options: JobOptions, tell: Tell)
                     directory=place.table("archive"),
                     fail_on_data_loss=not options.allow_data_loss,
                     limits=options.limits,
-                    progress=lambda rows, left, topic=topic: tell(f"archiving {topic}", rows, left),  # type: ignore[misc]
+                    progress=progress,
                 )
             )
         except TopicNotFound as error:

@@ -10,11 +10,12 @@ killed between the two, the next one repeats that very range, which gives the sa
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heliograph.errors import FailedPrecondition, Internal, InvalidArgument
+from heliograph.errors import FailedPrecondition, HeliographError, Internal, InvalidArgument
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.archive import BATCH_MESSAGES_MAX, read_archive, write_by_hour
 from heliograph.spark.pipeline.definitions import Definitions
@@ -101,6 +102,7 @@ def refine(
     definitions = Definitions(place, refined.directory / "_schemas", options.schemas, options.encoding)
     counts = {"refined": 0, "quarantined": 0, "duplicates": 0}
     with archive.reading(), refined.changing(), quarantine.changing():
+        waiting = {topic: _waiting(archive, refined, topic) for topic in topics}
         for topic in topics:
             refined.settle(topic)
             quarantine.settle(topic)
@@ -109,15 +111,26 @@ def refine(
                 rejects = Rejects(spark, place, topic, options.dead_letter_topic)
             job = _Topic(spark, topic, archive, refined, quarantine, definitions, key, options, rejects)
             for number, first, last in job.ranges():
-                tell(f"refining {topic}")
+                tell(f"refining {topic}", lag=sum(waiting.values()))
                 with in_one_line(f"Refining {topic}"):
                     good, bad, duplicates = job.add(number, first, last)
-                tell(f"refining {topic}", good + bad + duplicates)
+                waiting[topic] = max(waiting[topic] - (last - first + 1), 0)
+                tell(f"refining {topic}", good + bad + duplicates, sum(waiting.values()))
                 counts["refined"] += good
                 counts["quarantined"] += bad
                 counts["duplicates"] += duplicates
     figures: dict[str, int | float | str] = {"topics": len(topics), **counts}
     return Outcome(sum(counts.values()), 0, figures, tuple(definitions.remarks))
+
+
+def _waiting(archive: Table, refined: Table, topic: str) -> int:
+    """How many archived messages of a topic are not refined yet, as far as that can be read."""
+    with contextlib.suppress(HeliographError):  # refining it will say what is wrong
+        commits = archive.commits(topic)
+        number = max((commit.topic_number for commit in commits), default=0)
+        first = min((commit.first for commit in commits if commit.topic_number == number), default=1)
+        return max(archive.next_position(topic, number, first) - refined.next_position(topic, number, first), 0)
+    return 0
 
 
 def read_refined(spark: SparkSession, directory: Path, topic: str, columns: str = "") -> DataFrame:
