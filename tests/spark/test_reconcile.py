@@ -228,3 +228,18 @@ def test_without_an_archive_there_is_nothing_to_compare(pipeline: Pipeline) -> N
     with pytest.raises(FailedPrecondition, match="run the job archive first"):
         pipeline.run("reconcile")
     assert "run the job archive first" in runs(pipeline.place.directory, "reconcile")[-1].error
+
+
+def test_messages_whose_file_the_archive_has_lost_are_differences_and_the_others_are_none(pipeline: Pipeline) -> None:
+    for count in (2, 3):
+        pipeline.publish(count)
+        pipeline.run("archive")
+    lost = sorted(pipeline.place.table("archive").glob("topic=*/**/*.parquet"))[0]
+    lost.unlink()
+    found = pipeline.run("reconcile")
+    assert (found.is_good, found.figures["differences"]) == (False, 2)
+    assert found.remarks[0] == f"The archive has lost {lost}"
+    assert [remark.partition(": ")[2] for remark in found.remarks[1:]] == [
+        "message 1000000000001 (sequence 1) is not in the archive",
+        "message 1000000000002 (sequence 2) is not in the archive",
+    ]

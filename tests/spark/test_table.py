@@ -216,3 +216,15 @@ def test_a_sweep_removes_what_this_table_has_lost_and_nothing_of_somebody_else(t
 def test_a_name_that_is_too_long_for_a_file_is_refused_with_what_to_do(topic: str) -> None:
     with pytest.raises(FailedPrecondition, match=r"cannot be kept in files.*--topic-pattern"):
         quoted(f"projects/p/topics/{topic}")
+
+
+def test_what_was_lost_is_told_and_what_only_waits_to_be_moved_is_not(table: Table) -> None:
+    files = [table.directory / add(table, first, first + 1).files[0].path for first in (1, 3, 5)]
+    assert table.lost(SERIES) == []
+    files[0].unlink()
+    staged = table.directory / table.commits(SERIES)[2].files[0].staged
+    staged.parent.mkdir(parents=True)
+    files[2].rename(staged)
+    assert table.lost(SERIES) == [files[0]]
+    assert table.files(SERIES, without=[files[0]]) == files[1:]
+    assert files[2].exists()

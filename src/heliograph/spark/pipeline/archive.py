@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -157,7 +157,14 @@ class Source(NamedTuple):
 
 
 def read_archive(
-    spark: SparkSession, directory: Path, topic: str, *, number: int | None = None, first: int = 0, last: int = 2**62
+    spark: SparkSession,
+    directory: Path,
+    topic: str,
+    *,
+    number: int | None = None,
+    first: int = 0,
+    last: int = 2**62,
+    without: Sequence[Path] = (),
 ) -> DataFrame:
     """The archived messages of a topic: the columns of the source, and `dt` (date) and `hr` (int).
 
@@ -167,6 +174,7 @@ def read_archive(
         topic: full name.
         number: of the topic's lives under this name, this one only; None = all.
         first, last: sequences, inclusive.
+        without: files that are known to be lost; see `Table.lost`.
 
     Raises:
         FailedPrecondition: nothing of this is archived there, or the archive is damaged.
@@ -174,7 +182,7 @@ def read_archive(
     from pyspark.sql import functions as sf
 
     table = Table(directory)
-    paths = [str(path) for path in table.files(topic, first, last, number)]
+    paths = [str(path) for path in table.files(topic, first, last, number, without=without)]
     if not paths:
         raise FailedPrecondition(f"Nothing of {topic} is archived in {table.directory}")
     columns = {**COLUMNS, "dt": DateType(), "hr": IntegerType()}

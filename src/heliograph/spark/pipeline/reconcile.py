@@ -79,6 +79,7 @@ def reconcile(spark: SparkSession, place: Place, tell: Tell = silent) -> Outcome
             with in_one_line(f"Comparing {topic}"):
                 lag += _topic(spark, place, table, topic, held, target)
             tell(f"compared {topic}", held.last - held.first + 1)
+        lost = [path for topic in bounds for path in table.lost(topic)]
         tell("comparing acknowledgements")
         with in_one_line("Comparing acknowledgements"):
             looked = _acknowledgements(spark, place, table, bounds, target)
@@ -92,10 +93,11 @@ def reconcile(spark: SparkSession, place: Place, tell: Tell = silent) -> Outcome
         if looked.settled_ns:
             figures["settled until"] = _instant(looked.settled_ns)
     figures["differences"] = len(differences)
+    remarks += [f"The archive has lost {path}" for path in lost[:SHOWN_MAX]]
     remarks += [_sentence(row) for row in differences[:SHOWN_MAX]]
     if len(differences) > SHOWN_MAX:
         remarks.append(f"and {len(differences) - SHOWN_MAX:,} more, in {place.table('reconcile') / 'differences'}")
-    return Outcome(compared, lag, figures, tuple(remarks), is_good=not differences)
+    return Outcome(compared, lag, figures, tuple(remarks), is_good=not differences and not lost)
 
 
 def _not_archived(bounds: Mapping[str, LogBounds]) -> tuple[list[str], int]:
@@ -116,8 +118,10 @@ def _topic(spark: SparkSession, place: Place, table: Table, topic: str, held: Lo
     end = table.next_position(topic, held.topic_number, held.first)
     last = min(end - 1, held.last)
     log = place.read_log(spark, topic, held.first, last, failOnDataLoss=False)
+    lost = table.lost(topic)
+    only = {"number": held.topic_number, "first": held.first, "last": end - 1}
     try:
-        archive = read_archive(spark, table.directory, topic, number=held.topic_number, first=held.first, last=end - 1)
+        archive = read_archive(spark, table.directory, topic, without=lost, **only)
     except FailedPrecondition:
         archive = log.where("false")
     horizon = table.horizon(topic)
@@ -186,7 +190,11 @@ def _known(spark: SparkSession, place: Place, table: Table, bounds: Mapping[str,
             includeAttributes=False,
         )
         known = known.union(spark.read.format("heliograph").options(**options).load().select("message_id"))
-    paths = [str(path) for topic, held in bounds.items() for path in table.files(topic, number=held.topic_number)]
+    paths = [
+        str(path)
+        for topic, held in bounds.items()
+        for path in table.files(topic, number=held.topic_number, without=table.lost(topic))
+    ]
     return known.union(spark.read.parquet(*paths).select("message_id")) if paths else known
 
 

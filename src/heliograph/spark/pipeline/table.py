@@ -26,7 +26,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -177,8 +177,9 @@ class Table:
             if replaced is not None:
                 self._remove(replaced)
         live = list(by_name.values())
-        for file in (file for commit in live for file in commit.files):
-            self._move(file)
+        missing = [file for commit in live for file in commit.files if not self._move(file)]
+        if missing:
+            raise FailedPrecondition(f"The table is damaged: {self.directory / missing[0].path} is missing")
         shutil.rmtree(self._staging(series), ignore_errors=True)
         return live
 
@@ -231,13 +232,29 @@ class Table:
         for commit in self._all_commits(series):
             self._remove(commit)
 
-    def files(self, series: str, first: int = 0, last: int = 2**63, number: int | None = None) -> list[Path]:
+    def files(
+        self,
+        series: str,
+        first: int = 0,
+        last: int = 2**63,
+        number: int | None = None,
+        *,
+        without: Sequence[Path] = (),
+    ) -> list[Path]:
         """The files of a series that may have rows of these positions, each in its place.
+
+        Args:
+            series: its name.
+            first, last: the positions, inclusive.
+            number: of the series, this one only; None = all.
+            without: files that are known to be `lost`.
 
         Raises:
             FailedPrecondition: the table is damaged.
         """
-        if any(not (self.directory / file.path).exists() for commit in self.commits(series) for file in commit.files):
+        if not without and any(
+            not (self.directory / file.path).exists() for commit in self.commits(series) for file in commit.files
+        ):
             with self.changing(wait=True):
                 self.settle(series)
         return [
@@ -245,7 +262,20 @@ class Table:
             for commit in self.commits(series)
             if commit.first <= last and commit.last >= first and number in (None, commit.topic_number)
             for file in commit.files
+            if self.directory / file.path not in without
         ]
+
+    def lost(self, series: str) -> list[Path]:
+        """Files of a series that are in their places no more, and nowhere else. Raises: FailedPrecondition (a commit is
+        damaged)."""
+        paths = [self.directory / file.path for commit in self.commits(series) for file in commit.files]
+        if all(path.exists() for path in paths):
+            return []
+        with self.changing(wait=True):
+            with contextlib.suppress(FailedPrecondition):  # it is what is asked for
+                self.settle(series)
+            paths = [self.directory / file.path for commit in self.commits(series) for file in commit.files]
+            return [path for path in paths if not path.exists()]
 
     def horizon(self, series: str) -> str:
         """The day, such as `2013-07-01`, before which rows of a series are gone on purpose; "" = none are. Raises:
@@ -300,15 +330,17 @@ class Table:
                 raise FailedPrecondition(f"The table is damaged: {file}: {error}") from None
         return commits
 
-    def _move(self, file: File) -> None:
+    def _move(self, file: File) -> bool:
+        """To its place, if it is not there yet. Returns whether it is there."""
         place = self.directory / file.path
         if place.exists():
-            return
+            return True
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             (self.directory / file.staged).rename(place)
         except FileNotFoundError:
-            raise FailedPrecondition(f"The table is damaged: {place} is missing") from None
+            return False
+        return True
 
     def _remove(self, commit: Commit) -> None:
         for file in commit.files:
