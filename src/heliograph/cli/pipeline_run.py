@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -357,7 +359,12 @@ def _full_names(options: JobOptions, door: Door) -> JobOptions:
 
 def _session(master: str, settings: dict[str, str], *, brief: bool) -> Any:
     session = import_extra("heliograph.spark.session", extra="spark", for_what="the pipeline")
-    return session.create_session("heliograph pipeline", master=master, conf=settings, brief=brief)
+    logging.getLogger("heliograph").addHandler(logging.StreamHandler())
+    logging.getLogger().addHandler(logging.NullHandler())  # Py4J logs an interrupt as pages of traces, by the root
+    spark = session.create_session("heliograph pipeline", master=master, conf=settings, brief=brief)
+    # PySpark's handler of Ctrl-C first asks the JVM to cancel its jobs, in the middle of what is being asked of it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return spark
 
 
 def _go_on(
