@@ -14,13 +14,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow.dataset as ds
 
 from heliograph.errors import FailedPrecondition
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.gauges import Span, gauges
-from heliograph.spark.pipeline.job import Outcome, Place, Tell, replaced, silent
+from heliograph.spark.pipeline.job import Outcome, Place, Subscribed, Tell, replaced, silent
+from heliograph.spark.pipeline.settlements import SETTLED
 from heliograph.spark.pipeline.table import Commit, Table
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SERIES = "events"
 BATCH_POSITIONS_MAX = 200_000
-SETTLED = "('acknowledged', 'dead_lettered', 'dropped', 'purged')"
 OPEN = "topic STRING, subscription STRING, message_id STRING, published_ns BIGINT"
 SUBSCRIPTIONS = "topic STRING, subscription STRING, created_ns BIGINT"
 GAUGES = "topic STRING, subscription STRING, window BIGINT, backlog BIGINT, oldest_ns BIGINT"
@@ -137,14 +136,6 @@ BY_WINDOW = f"""
 """With any width that is a whole multiple of the parts' own."""
 
 
-class Subscribed(msgspec.Struct, frozen=True):
-    """A subscription that there is now."""
-
-    topic: str
-    subscription: str
-    created_ns: int
-
-
 def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, tell: Tell = silent) -> Outcome:
     """Add what happened since the last run, and write the figures anew.
 
@@ -174,7 +165,7 @@ def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, 
         if begin < first:
             remarks.append(f"What happened at positions {begin} to {first - 1} is past the event log's retention.")
             begin = max(begin, first)
-        subscriptions = _subscriptions(place)
+        subscriptions = place.subscriptions()
         while begin <= last:
             end = min(begin + BATCH_POSITIONS_MAX - 1, last)
             tell(f"positions {begin:,} to {end:,}")
@@ -221,8 +212,7 @@ class _Batch:
         self._table = table
         self._width = width
         self._names = {each.subscription for each in subscriptions}
-        rows = [(each.topic, each.subscription, each.created_ns) for each in subscriptions]
-        self._subscriptions = spark.createDataFrame(rows, SUBSCRIPTIONS)
+        self._subscriptions = spark.createDataFrame(subscriptions, SUBSCRIPTIONS)
 
     def add(self, first: int, last: int) -> int:
         """Returns how many events there were."""
@@ -296,16 +286,6 @@ class _Batch:
 
     def _state(self, position: int) -> Path:
         return self._table.directory / "_open" / f"{position:012d}"
-
-
-def _subscriptions(place: Place) -> list[Subscribed]:
-    """What there is now; a queue is a topic and a subscription of one name."""
-    found = place.door.get("/api/v1/statistics", {})["subscriptions"]
-    chosen = []
-    for each in found:
-        prefix = "queues/" if each["kind"] == "queue" else ""
-        chosen.append(Subscribed(prefix + each["topic"], prefix + each["name"], int(each["created_ns"])))
-    return chosen
 
 
 def _summary(directory: Path) -> dict[str, int | float | str]:

@@ -21,8 +21,6 @@ from heliograph.spark.pipeline.job import Place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-QUEUES = "queues/"
-
 SETTLED = "('acknowledged', 'dead_lettered', 'dropped', 'purged')"
 """Events after which a subscription is done with a message, unless it comes back."""
 
@@ -150,12 +148,11 @@ def look(place: Place, bounds: Mapping[str, LogBounds]) -> Look | None:
     except FailedPrecondition:
         return None
     found = []
-    for each in place.door.get("/api/v1/statistics", {})["subscriptions"]:
-        prefix = QUEUES if each["kind"] == "queue" else ""
-        if prefix + each["topic"] not in bounds:
+    for each in place.subscriptions():
+        if each.topic not in bounds:
             continue
         try:
-            told = place.door.get("/api/v1/unacknowledged", {"subscription": prefix + each["name"]})
+            told = place.door.get("/api/v1/unacknowledged", {"subscription": each.subscription})
         except SubscriptionNotFound:  # deleted meanwhile
             continue
         is_open = msgspec.convert(told, Open)
