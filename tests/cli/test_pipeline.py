@@ -43,12 +43,30 @@ def test_a_report_without_a_pipeline_is_one_line(heliograph: Run) -> None:
     )
 
 
-@pytest.mark.slow  # it tries for six seconds
-def test_without_a_broker_a_job_fails_before_spark_starts(heliograph: Run) -> None:
+def test_without_a_broker_a_job_fails_at_once_and_before_spark_starts(heliograph: Run) -> None:
     ran = heliograph("pipeline", "run", "archive", "--server", "http://127.0.0.1:1", "--topic", "t")
-    assert ran.returncode == 1
-    assert ran.stderr.startswith("heliograph: No whole answer from a broker at http://127.0.0.1:1")
-    assert ran.stderr.count("\n") == 1
+    assert ran.returncode == 3
+    assert ran.stderr == "heliograph: No whole answer from a broker at http://127.0.0.1:1: Connection refused\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("archive", "--topic-pattern", "("),
+        ("archive", "--master", "nonsense"),
+        ("metrics", "--window", "0"),
+        ("metrics", "--window", "0.1s"),
+        ("maintain", "--retain-table", "archives=1d"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_wrong_usage_in_one_line_and_changes_nothing(
+    heliograph: Run, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    places = ("--data-dir", str(tmp_path / "data"), "--directory", str(tmp_path / "pipeline"))
+    ran = heliograph("pipeline", "run", *arguments, *places)
+    assert (ran.returncode, ran.stderr.count("\n"), ran.stderr[:12]) == (2, 1, "heliograph: ")
+    assert list(tmp_path.glob("pipeline*")) == list(tmp_path.glob("data*")) == []
 
 
 @pytest.mark.parametrize(

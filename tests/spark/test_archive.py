@@ -311,3 +311,14 @@ def test_topics_are_chosen_by_name_by_pattern_or_by_both(broker: LogBroker, tmp_
     assert archived(tmp_path) == {"projects/p/topics/a1": 2, "projects/p/topics/a2": 3, b1: 4}
     with pytest.raises(InvalidArgument, match="no regular expression"):
         checked_pattern("(")
+
+
+def test_a_topic_whose_name_no_file_can_have_does_not_keep_others_from_being_archived(
+    broker: LogBroker, tmp_path: Path
+) -> None:
+    for number, name in enumerate(("a" * 255, "%" * 100, "z"), 2):
+        broker.logs[f"projects/p/topics/{name}"] = messages(number)
+        broker.numbers[f"projects/p/topics/{name}"] = number
+    with ServerThread(broker) as server, pytest.raises(FailedPrecondition, match="cannot be kept in files"):
+        archive_job(server.endpoint, tmp_path)
+    assert archived(tmp_path) == {TOPIC: 100, "projects/p/topics/z": 4}

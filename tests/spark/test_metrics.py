@@ -152,3 +152,21 @@ def check_retention(spark: SparkSession, where: Place) -> None:
     assert gone.figures["removed rows"] > 0
     assert parts.files("events") == []
     measure(spark, where)  # goes on where it was
+
+
+def test_the_backlog_of_a_subscription_with_a_filter_is_what_the_filter_lets_pass(
+    spark: SparkSession, place: tuple[LocalBroker, Place], clock: SimulatedClock
+) -> None:
+    broker, where = place
+    broker.create_subscription(FIRST, TOPIC, SubscriptionSettings(filter='attributes.kind = "a"')).result()
+    for _ in range(2):
+        drafts = [Draft(b"x", attributes={"kind": "ab"[number % 2]}) for number in range(20)]
+        broker.publish(TOPIC, drafts).result()
+        clock.advance(10)
+        take(broker, clock, FIRST, 3)
+        broker.pull(FIRST, 2).result()  # delivered, not settled
+        measure(spark, where)
+    figures = pd.read_parquet(where.table("metrics-by-window")).set_index("subscription")
+    now = broker.statistics(FIRST)
+    assert now.ready + now.delayed + now.outstanding == 14
+    assert figures.loc[FIRST]["backlog"] == 14

@@ -156,7 +156,8 @@ def test_a_broker_that_is_away_is_told_the_next_time(tmp_path: Path) -> None:
             enough.set()
         raise Unavailable("away")
 
-    with reporting(Place(NOWHERE, tmp_path), "archive", send=send, seconds=0.001):
+    with reporting(Place(NOWHERE, tmp_path), "archive", send=send, seconds=0.001) as reporter:
+        reporter.began()
         assert enough.wait(30)
 
 
@@ -174,6 +175,7 @@ def test_a_broker_that_takes_no_reports_is_left_alone_and_the_job_goes_on(
         caplog.at_level(logging.WARNING),
         reporting(Place(NOWHERE, tmp_path), "archive", send=send, seconds=0.001) as reporter,
     ):
+        reporter.began()
         assert once.wait(30)
         reporter.ended(Outcome(1), "done")
     assert told == [1]

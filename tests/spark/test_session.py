@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.errors import FailedPrecondition
+from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark import java, session
 
 
@@ -29,3 +29,17 @@ def test_the_log_configuration_is_there_and_survives_a_path_with_spaces(monkeypa
     assert session.LOG4J2.is_file()
     monkeypatch.setattr(session, "LOG4J2", Path("/a path/log4j2.properties"))
     assert "file:///a%20path/log4j2.properties" in session.java_options("off", serial=True, brief=False)
+
+
+@pytest.mark.parametrize("master", ["nonsense", "", "local[", "spark:", "http://h:1", "local[two]"])
+def test_a_master_that_spark_does_not_know_is_refused_before_anything_starts(master: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"local\[\*\], spark://HOST:PORT or sc://HOST:PORT"):
+        session.create_session(master=master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[*]", "local[2]", "local[2,3]", "local-cluster[2,1,1024]", "spark://a:1,b:2", "sc://h:1/;token=x"],
+)
+def test_masters_of_spark_pass(master: str) -> None:
+    assert session.checked_master(master) == master

@@ -13,7 +13,7 @@ import pytest
 
 from heliograph.errors import FailedPrecondition, Internal
 from heliograph.spark.pipeline.maintain import Retention, _forget, groups
-from heliograph.spark.pipeline.table import Commit, File, Table, exactly
+from heliograph.spark.pipeline.table import Commit, File, Table, exactly, quoted
 
 SERIES = "projects/p/topics/t"
 
@@ -122,7 +122,7 @@ def test_old_days_go_for_good_and_the_position_stays(table: Table) -> None:
 
 def test_a_file_that_no_commit_names_is_a_stray(table: Table) -> None:
     add(table, 1, 3)
-    stray = next(table.directory.glob("topic=*/dt=*/hr=*")) / "stray.parquet"
+    stray = next(table.directory.glob("topic=*/dt=*/hr=*")) / "000001-000000000004-000000000006-00000.zstd.parquet"
     stray.write_bytes(b"")
     assert table.strays() == [stray]
 
@@ -194,3 +194,25 @@ def test_a_commit_reads_as_it_was_written(table: Table) -> None:
     added = add(table, 1, 3)
     assert table.commits(SERIES) == [msgspec.structs.replace(added)]
     assert (added.rows, added.figures) == (3, {})
+
+
+def test_a_sweep_removes_what_this_table_has_lost_and_nothing_of_somebody_else(table: Table) -> None:
+    commit = add(table, 1, 3)
+    place = (table.directory / commit.files[0].path).parent
+    stray = place / "000001-000000000004-000000000006-00000.zstd.parquet"
+    foreign = [place / "part-00000.zstd.parquet", table.directory / "topic=orders" / "year=2013" / "part-0.parquet"]
+    for path in (stray, *foreign):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    with table.changing():
+        assert table.sweep() == 1
+    assert ([path.exists() for path in (stray, *foreign)], table.files(SERIES)) == (
+        [False, True, True],
+        [place / f"{commit.name}-00000.zstd.parquet"],
+    )
+
+
+@pytest.mark.parametrize("topic", ["L" * 255, "%" * 100])
+def test_a_name_that_is_too_long_for_a_file_is_refused_with_what_to_do(topic: str) -> None:
+    with pytest.raises(FailedPrecondition, match=r"cannot be kept in files.*--topic-pattern"):
+        quoted(f"projects/p/topics/{topic}")

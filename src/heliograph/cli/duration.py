@@ -41,6 +41,11 @@ def proto_duration(seconds: float) -> str:
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
+def is_relative(text: str) -> bool:
+    """Whether the instant that `parse_instant` makes of it depends on when it is asked."""
+    return text == "now" or _FORM.fullmatch(text) is not None
+
+
 def parse_instant(text: str) -> str:
     """An instant as Pub/Sub's JSON writes it: from a date and time, `now`, or a span of time ago.
 

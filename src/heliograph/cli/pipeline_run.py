@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from heliograph.cli.duration import parse_instant, parse_seconds
-from heliograph.cli.failure import ExitCode, import_extra
+from heliograph.cli.duration import is_relative, parse_instant, parse_seconds
+from heliograph.cli.failure import ExitCode, Failure, import_extra
 from heliograph.cli.show import AsJson, parse_pairs, print_json
 from heliograph.cli.size import parse_size
 from heliograph.cli.target import Target, on_broker
+from heliograph.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from heliograph.cli.door import Door
@@ -173,7 +174,11 @@ def metrics(
 
     Example: heliograph pipeline run metrics --window 5m
     """
-    return {"window_seconds": parse_seconds(window)}
+    from heliograph.spark.pipeline.metrics import width_ns
+
+    seconds = parse_seconds(window)
+    width_ns(seconds)
+    return {"window_seconds": seconds}
 
 
 @job_command("reconcile")
@@ -224,7 +229,8 @@ def replay(
     from heliograph.spark.pipeline.replay import Choice, ReplayOptions
 
     since_ns, until_ns = (instant_ns(text) if text else 0 for text in (since, until))
-    choice = Choice((), to, since_ns, until_ns, where, tuple(message_id or ()), source)
+    asked = tuple(text if is_relative(text) else "" for text in (since, until))
+    choice = Choice((), to, since_ns, until_ns, where, tuple(message_id or ()), source, *asked)
     return {"replay": ReplayOptions(choice, name, rate, dry_run)}
 
 
@@ -292,12 +298,16 @@ def _run(
     settings, pause_seconds = parse_pairs(conf, "conf"), parse_seconds(pause)
     jobs = import_extra("heliograph.spark.pipeline.jobs", extra="spark", for_what="the pipeline")
     from heliograph.spark.pipeline.job import checked_pattern
+    from heliograph.spark.session import checked_master
 
-    options, job = jobs.JobOptions(**make_options()), jobs.job_named(name)
-    checked_pattern(topic_pattern)
-    with target as door:
+    with _refusing():
+        options, job = jobs.JobOptions(**make_options()), jobs.job_named(name)
+        checked_pattern(topic_pattern)
+        checked_master(master)
+    with _refusing(), target as door:
         place = place_of(door, directory, topic or [], token, topic_pattern)
         options = _full_names(options, door)
+        place.door.get("/api/v1/log/topics", {})  # a broker that is not there is told at once; later it is waited for
         bounds = place.bounds()  # whatever is wrong with the broker is told before Spark starts
         held = sum(log.last - log.first + 1 for log in bounds.values())
         with _telling(job) as tell:
@@ -314,6 +324,18 @@ def _run(
         show_outcome(job.name, outcome, time.monotonic() - started, as_json)
     if not outcome.is_good:
         raise typer.Exit(ExitCode.FAILED)
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """An option that makes no sense, whoever notices it, is wrong usage; a broker that is away ends a run as it ends
+    every command."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise Failure(error.message, ExitCode.USAGE) from error
+    except Unavailable as error:
+        raise Failure(error.message, ExitCode.NOT_READY) from error
 
 
 def _full_names(options: JobOptions, door: Door) -> JobOptions:

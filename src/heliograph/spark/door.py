@@ -21,9 +21,9 @@ from heliograph.wire.arrow import END_OF_STREAM
 TIMEOUT_SECONDS = 60.0
 """Longest silence of the broker, when connecting or between two pieces of a stream."""
 
-ATTEMPTS_MAX = 5
-"""Tries in a row without any progress before a call gives up; with the pauses below over about six seconds, which a
-broker that starts again takes."""
+ATTEMPTS_MAX = 7
+"""Tries in a row without any progress before a call gives up; with the pauses below over about 25 seconds, which a
+broker that starts again takes, with millions of messages or on a busy machine."""
 
 FIRST_PAUSE_SECONDS = 0.4
 """Pause after the first failed try; doubled after each further one."""
@@ -146,7 +146,8 @@ class Door:
                     raise self._error(response.status, response.read(ERROR_BYTES_MAX), f"{method} {path}")
                 yield response
         except (OSError, HTTPException) as error:
-            raise Unavailable(f"No whole answer from a broker at {self}: {error!r}") from None
+            reason = getattr(error, "strerror", None) or repr(error)
+            raise Unavailable(f"No whole answer from a broker at {self}: {reason}") from None
         finally:
             connection.close()
 

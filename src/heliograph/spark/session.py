@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heliograph.errors import FailedPrecondition
+from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark import java
 from heliograph.spark.failure import in_one_line
 
@@ -21,6 +22,8 @@ LOG4J2 = Path(__file__).with_name("log4j2.properties")
 
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Renames within one file system; a third faster than the default for micro-batches on local disks."""
+
+_MASTER = re.compile(r"local(\[[0-9*]+(, *[0-9]+)?\])?|local-cluster\[.+\]|(spark|sc|k8s)://.+|yarn")
 
 LOCAL_CONF: Mapping[str, str] = {
     # Two cores and small tables: more shuffle partitions only cost tasks.
@@ -72,6 +75,7 @@ def create_session(
 
     Raises:
         FailedPrecondition: PySpark is not installed, or there is no Java to run it on; the message says what to do.
+        InvalidArgument: Spark knows no such master.
         Internal: Spark did not start.
     """
     try:
@@ -80,7 +84,7 @@ def create_session(
         command = f"{shlex.quote(sys.executable)} -m pip install 'heliograph[spark]'"
         raise FailedPrecondition(f"Spark is not installed here ({error}); run: {command}") from None
     settings: dict[str, bool | float | int | str | None] = dict(ALWAYS_CONF)
-    connect = master.startswith("sc://")
+    connect = checked_master(master).startswith("sc://")
     if not connect:
         prepare_environment()
         settings["spark.driver.extraJavaOptions"] = java_options(
@@ -93,6 +97,13 @@ def create_session(
     builder = builder.remote(master) if connect else builder.master(master)
     with in_one_line("Starting Spark"):
         return builder.getOrCreate()
+
+
+def checked_master(master: str) -> str:
+    """The same. Raises: InvalidArgument (Spark knows no such master; its own launcher says so with a page of Java)."""
+    if _MASTER.fullmatch(master) is None:
+        raise InvalidArgument(f"The master must be local[*], spark://HOST:PORT or sc://HOST:PORT, not {master!r}")
+    return master
 
 
 def prepare_environment() -> java.Java:

@@ -208,10 +208,11 @@ def recorded(directory: Path, job: str, work: Callable[[], Outcome]) -> Outcome:
     started_ns, started = time.time_ns(), time.monotonic()
     try:
         outcome = work()
-    except HeliographError as error:
+    except (HeliographError, OSError) as error:
         with contextlib.suppress(OSError):
             seconds = time.monotonic() - started
-            remember(directory, Run(job, started_ns, seconds, error=" ".join(error.message.split())))
+            reason = error.message if isinstance(error, HeliographError) else str(error)
+            remember(directory, Run(job, started_ns, seconds, error=" ".join(reason.split())))
         raise
     remember(
         directory,

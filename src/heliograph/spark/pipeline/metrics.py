@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 
-from heliograph.errors import FailedPrecondition
+from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.gauges import Span, gauges
-from heliograph.spark.pipeline.job import Outcome, Place, Subscribed, Tell, replaced, silent
-from heliograph.spark.pipeline.settlements import SETTLED
+from heliograph.spark.pipeline.job import Outcome, Place, Tell, replaced, silent
+from heliograph.spark.pipeline.settlements import SETTLED, Open, open_of
 from heliograph.spark.pipeline.table import Commit, Table
 
 if TYPE_CHECKING:
@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 
 SERIES = "events"
 BATCH_POSITIONS_MAX = 200_000
+WINDOW_SECONDS_MIN = 1.0
 OPEN = "topic STRING, subscription STRING, message_id STRING, published_ns BIGINT"
-SUBSCRIPTIONS = "topic STRING, subscription STRING, created_ns BIGINT"
+SUBSCRIPTIONS = "topic STRING, subscription STRING, created_ns BIGINT, is_filtered BOOLEAN"
+RUNS = "subscription STRING, first BIGINT, stop BIGINT"
+"""Of sequences that a subscription with a filter has not acknowledged, up to but not including the second: the event
+log does not tell which messages a filter lets pass; what was delivered did, and so did what is open now."""
+
 GAUGES = "topic STRING, subscription STRING, window BIGINT, backlog BIGINT, oldest_ns BIGINT"
 
 COUNTED = ("delivered", "acknowledged", "nacked", "expired", "released", "dead_lettered", "dropped", "purged")
@@ -38,7 +43,8 @@ SPANS = f"""
     WITH arrived AS (
         SELECT e.topic, s.subscription, e.message_id, e.event_time_ns AS published_ns, e.position
         FROM {{events}} e JOIN {{subscriptions}} s ON s.topic = e.topic AND e.event_time_ns >= s.created_ns
-        WHERE e.event = 'published'
+            LEFT JOIN {{runs}} r ON r.subscription = s.subscription AND e.sequence >= r.first AND e.sequence < r.stop
+        WHERE e.event = 'published' AND (NOT s.is_filtered OR r.subscription IS NOT NULL)
         UNION ALL SELECT topic, subscription, message_id, published_ns, 0 FROM {{open}}
     ),
     moved AS (
@@ -136,6 +142,21 @@ BY_WINDOW = f"""
 """With any width that is a whole multiple of the parts' own."""
 
 
+def width_ns(window_seconds: float) -> int:
+    """The width of windows in nanoseconds.
+
+    Args:
+        window_seconds: the same in seconds.
+
+    Raises:
+        InvalidArgument: it is less than a second. Each window in which nothing happened costs a row of every
+            subscription, too.
+    """
+    if window_seconds < WINDOW_SECONDS_MIN:
+        raise InvalidArgument(f"A window is a second wide or more, not {window_seconds:g} s")
+    return int(window_seconds * 1e9)
+
+
 def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, tell: Tell = silent) -> Outcome:
     """Add what happened since the last run, and write the figures anew.
 
@@ -146,11 +167,12 @@ def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, 
         tell: is told of progress.
 
     Raises:
+        InvalidArgument: the windows are too narrow.
         FailedPrecondition: the broker keeps no event log, or another one than before.
         Unavailable: no broker answers.
     """
     table = Table(place.table("metrics"))
-    width = int(window_seconds * 1e9)
+    width = width_ns(window_seconds)
     first, last = place.events.bounds()
     remarks: list[str] = []
     rows = 0
@@ -165,7 +187,8 @@ def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, 
         if begin < first:
             remarks.append(f"What happened at positions {begin} to {first - 1} is past the event log's retention.")
             begin = max(begin, first)
-        subscriptions = place.subscriptions()
+        found = (open_of(place, each.subscription) for each in place.subscriptions())
+        subscriptions = [each for each in found if each is not None]
         while begin <= last:
             end = min(begin + BATCH_POSITIONS_MAX - 1, last)
             tell(f"positions {begin:,} to {end:,}")
@@ -204,15 +227,16 @@ def write_by_day(parts: DataFrame, target: Path) -> None:
 class _Batch:
     """One range of positions."""
 
-    def __init__(
-        self, spark: SparkSession, place: Place, table: Table, subscriptions: list[Subscribed], width: int
-    ) -> None:
+    def __init__(self, spark: SparkSession, place: Place, table: Table, subscriptions: list[Open], width: int) -> None:
         self._spark = spark
         self._place = place
         self._table = table
         self._width = width
         self._names = {each.subscription for each in subscriptions}
-        self._subscriptions = spark.createDataFrame(subscriptions, SUBSCRIPTIONS)
+        rows = [(each.topic, each.subscription, each.created_ns, each.is_filtered) for each in subscriptions]
+        self._subscriptions = spark.createDataFrame(rows, SUBSCRIPTIONS)
+        runs = [(each.subscription, *run) for each in subscriptions if each.is_filtered for run in each.runs]
+        self._runs = spark.createDataFrame(runs, RUNS)
 
     def add(self, first: int, last: int) -> int:
         """Returns how many events there were."""
@@ -223,7 +247,7 @@ class _Batch:
             ).collect()[0]
             draft = Commit(SERIES, 1, first, last, [], figures={"events": row.n})
             spans = self._spark.sql(
-                SPANS, events=events, subscriptions=self._subscriptions, open=self._open(first)
+                SPANS, events=events, subscriptions=self._subscriptions, runs=self._runs, open=self._open(first)
             ).cache()
             try:
                 self._keep_open(spans, last)

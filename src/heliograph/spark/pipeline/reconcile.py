@@ -68,12 +68,12 @@ def reconcile(spark: SparkSession, place: Place, tell: Tell = silent) -> Outcome
     """
     table = Table(place.table("archive"))
     archived = set(table.series())
-    bounds = {topic: found for topic, found in place.bounds().items() if topic in archived or topic in place.topics}
+    all_bounds = place.bounds()
+    bounds = {topic: found for topic, found in all_bounds.items() if topic in archived or topic in place.topics}
     if not bounds:
         raise FailedPrecondition(f"Nothing is archived in {table.directory}: run the job archive first")
-    remarks: list[str] = []
+    remarks, lag = _not_archived({topic: held for topic, held in all_bounds.items() if topic not in bounds})
     with table.reading(), replaced(place.table("reconcile")) as target:
-        lag = 0
         for topic, held in bounds.items():
             tell(f"comparing {topic}")
             with in_one_line(f"Comparing {topic}"):
@@ -96,6 +96,17 @@ def reconcile(spark: SparkSession, place: Place, tell: Tell = silent) -> Outcome
     if len(differences) > SHOWN_MAX:
         remarks.append(f"and {len(differences) - SHOWN_MAX:,} more, in {place.table('reconcile') / 'differences'}")
     return Outcome(compared, lag, figures, tuple(remarks), is_good=not differences)
+
+
+def _not_archived(bounds: Mapping[str, LogBounds]) -> tuple[list[str], int]:
+    """Of topics that no run has archived: what to say, and how many messages wait."""
+    waiting = {topic: held.last - held.first + 1 for topic, held in bounds.items() if held.last >= held.first}
+    if not waiting:
+        return [], 0
+    names = ", ".join(sorted(waiting)[:SHOWN_MAX])
+    more = f" and {len(waiting) - SHOWN_MAX:,} more" if len(waiting) > SHOWN_MAX else ""
+    lag = sum(waiting.values())
+    return [f"Not archived yet, so not compared: {lag:,} messages of {names}{more}"], lag
 
 
 def _topic(spark: SparkSession, place: Place, table: Table, topic: str, held: LogBounds, target: Path) -> int:

@@ -55,6 +55,9 @@ class Choice(msgspec.Struct, frozen=True):
         where: a condition of Spark's SQL on the archive's columns; "" = none.
         ids: message ids, if only these.
         table: `archive` or `quarantine`.
+        since, until: what `since_ns` and `until_ns` were reckoned from, such as `2h`, where that depends on when it
+            is asked; "" = they are what was asked for. Two choices that differ in the reckoned instants alone ask for
+            the same.
     """
 
     topics: tuple[str, ...]
@@ -64,6 +67,15 @@ class Choice(msgspec.Struct, frozen=True):
     where: str = ""
     ids: tuple[str, ...] = ()
     table: str = "archive"
+    since: str = ""
+    until: str = ""
+
+    @property
+    def asked(self) -> Choice:
+        """Without the instants that were reckoned from something else."""
+        return msgspec.structs.replace(
+            self, since_ns=0 if self.since else self.since_ns, until_ns=0 if self.until else self.until_ns
+        )
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -122,7 +134,7 @@ def replay(spark: SparkSession, place: Place, options: ReplayOptions, tell: Tell
     """
     choice = _checked(options.choice, place)
     table = Table(place.table(choice.table))
-    name = options.name or "replay-" + hashlib.sha256(msgspec.json.encode(choice)).hexdigest()[:12]
+    name = _name(choice, options.name)
     if options.dry_run:
         with table.reading():
             return _count(spark, table, choice, _pieces(table, choice))
@@ -131,6 +143,7 @@ def replay(spark: SparkSession, place: Place, options: ReplayOptions, tell: Tell
     file = place.table("replays") / f"{quoted(name)}.json"
     guard = Table(place.table("replays"))
     with guard.changing(), table.reading():
+        _understood(spark, table, choice)
         manifest = _manifest(file, table, choice, name)
         if manifest.done == len(manifest.pieces):
             said = (
@@ -138,6 +151,11 @@ def replay(spark: SparkSession, place: Place, options: ReplayOptions, tell: Tell
             )
             return Outcome(0, 0, {"published": 0}, (said,))
         return _Replay(spark, place, table, file, name, Pacer(options.rate), tell).go(manifest)
+
+
+def _name(choice: Choice, given: str) -> str:
+    """The name of a replay: that which is given, else one that what is asked for always has."""
+    return given or "replay-" + hashlib.sha256(msgspec.json.encode(choice.asked)).hexdigest()[:12]
 
 
 def _checked(choice: Choice, place: Place) -> Choice:
@@ -177,7 +195,7 @@ def _manifest(file: Path, table: Table, choice: Choice, name: str) -> Manifest:
         write_whole(file, msgspec.json.encode(manifest))
     except msgspec.DecodeError as error:
         raise FailedPrecondition(f"The manifest of the replay is damaged: {file}: {error}") from None
-    if manifest.choice != choice:
+    if manifest.choice.asked != choice.asked:
         raise FailedPrecondition(f"The replay {name} replays something else; give this one another name")
     return manifest
 
@@ -197,7 +215,30 @@ def _chosen(spark: SparkSession, table: Table, choice: Choice, piece: Piece) -> 
         rows = rows.where(sf.col("publish_time_ns") < choice.until_ns)
     if choice.ids:
         rows = rows.where(sf.col("message_id").isin(*choice.ids))
-    return rows.where(choice.where) if choice.where else rows
+    return _where(rows, choice.where) if choice.where else rows
+
+
+def _where(rows: DataFrame, condition: str) -> DataFrame:
+    """The rows that a condition leaves. Raises: InvalidArgument (Spark does not understand it)."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        left = rows.where(condition)
+        _ = left.schema  # Spark Connect looks at it only then
+    except AnalysisException as error:
+        raise InvalidArgument(f"The condition {condition!r} makes no sense: {_first_line(str(error))}") from None
+    return left
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "Spark does not say why")
+
+
+def _understood(spark: SparkSession, table: Table, choice: Choice) -> None:
+    """Before anything is written down: the condition makes sense. Raises: InvalidArgument."""
+    if choice.where:
+        with in_one_line("Replaying"):
+            any(_chosen(spark, table, choice, piece) is not None for piece in _pieces(table, choice))
 
 
 def _count(spark: SparkSession, table: Table, choice: Choice, all_pieces: list[Piece]) -> Outcome:

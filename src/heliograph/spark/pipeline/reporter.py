@@ -177,6 +177,7 @@ class _Sender(threading.Thread):
 
     def run(self) -> None:
         gap_seconds = min(GAP_SECONDS, self._seconds)
+        self._reporter.changed.wait()  # before its first run there is nothing to tell
         while not self._refused:
             self._reporter.changed.wait(self._seconds)
             self._reporter.changed.clear()

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -38,6 +39,10 @@ COMMITS = "_commits"
 STAGING = "_staging"
 LOCK = "_lock"
 READERS = "_readers"
+NAME_BYTES_MAX = 240
+"""Of a name in a path, quoted; 255 is what file systems take, with what stands before and behind it."""
+
+SHOWN_CHARACTERS_MAX = 60
 RETENTION = "_retention"
 """By series: the day before which a table has nothing any more, on purpose; under "" that of all series."""
 
@@ -96,6 +101,7 @@ class Commit(msgspec.Struct, frozen=True):
         return batch_name(self.topic_number, self.first, self.last, self.generation)
 
 
+_FILE = re.compile(r"\d{6,}-\d{12,}-\d{12,}(-r\d+)?-\d{5,}\.zstd\.parquet")
 _COMMIT = msgspec.json.Decoder(Commit)
 _HORIZONS = msgspec.json.Decoder(dict[str, str])
 
@@ -274,14 +280,16 @@ class Table:
         return len(going)
 
     def strays(self) -> list[Path]:
-        """Parquet files that no commit names: what a removal that was killed has left. Within `changing`."""
+        """Parquet files of ours that no commit names: what a removal that was killed has left. Files with names that
+        this module does not give are somebody else's. Within `changing`."""
         known = {
             str(self.directory / file.path)
             for series in self.series()
             for commit in self._all_commits(series)
             for file in commit.files
         }
-        return [path for path in sorted(self.directory.glob("topic=*/**/*.parquet")) if str(path) not in known]
+        found = sorted(self.directory.glob("topic=*/**/*.parquet"))
+        return [path for path in found if str(path) not in known and _FILE.fullmatch(path.name)]
 
     def _all_commits(self, series: str) -> list[Commit]:
         commits = []
@@ -330,8 +338,16 @@ def batch_name(number: int, first: int, last: int, generation: int = 0) -> str:
 
 
 def quoted(series: str) -> str:
-    """The name of a series as the name of a directory, in the way that Spark and Hive read it back."""
-    return quote(series, safe="")
+    """The name of a series as the name of a directory, in the way that Spark and Hive read it back. Raises:
+    FailedPrecondition (no file system takes so long a name)."""
+    name = quote(series, safe="")
+    if len(name) > NAME_BYTES_MAX:
+        shown = f"{series[:SHOWN_CHARACTERS_MAX]}…" if len(series) > SHOWN_CHARACTERS_MAX else series
+        raise FailedPrecondition(
+            f"{shown} cannot be kept in files: its name takes {len(name)} bytes there, of {NAME_BYTES_MAX} at most. "
+            "Leave it out with --topic or --topic-pattern"
+        )
+    return name
 
 
 def write_whole(path: Path, data: bytes) -> None:
