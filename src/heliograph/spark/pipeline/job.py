@@ -6,7 +6,7 @@ import contextlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -179,6 +179,11 @@ class Run(msgspec.Struct, frozen=True):
     is_good: bool = True
     error: str = ""
 
+    @property
+    def state(self) -> str:
+        """How it ended, in the console's words."""
+        return "failed" if self.error else "done" if self.is_good else "found a fault"
+
 
 _RUNS = msgspec.json.Decoder(list[Run])
 
@@ -192,6 +197,11 @@ def runs(directory: Path, job: str) -> list[Run]:
         return []
     except msgspec.DecodeError as error:
         raise FailedPrecondition(f"The record of runs is damaged: {file}: {error}; remove it to go on") from None
+
+
+def last_run(done: Sequence[Run], *, failed: bool) -> Run | None:
+    """The latest run that failed, or that did not; None = there is none."""
+    return next((run for run in reversed(done) if bool(run.error) == failed), None)
 
 
 def remember(directory: Path, run: Run) -> None:
