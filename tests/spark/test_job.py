@@ -46,6 +46,18 @@ def test_idle_runs_do_not_pile_up_and_old_ones_are_forgotten(tmp_path: Path) -> 
     assert len(runs(tmp_path, "archive")) == RUNS_KEPT
 
 
+def test_an_outage_does_not_push_out_what_a_job_did_before_it(tmp_path: Path) -> None:
+    def fails() -> Outcome:
+        raise Unavailable("gone")
+
+    recorded(tmp_path, "archive", lambda: Outcome(5))
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            recorded(tmp_path, "archive", fails)
+    recorded(tmp_path, "archive", lambda: Outcome(0))
+    assert [(run.rows, run.error) for run in runs(tmp_path, "archive")] == [(5, ""), (0, "gone"), (0, "")]
+
+
 def test_a_damaged_record_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "_runs").mkdir()
     (tmp_path / "_runs" / "archive.json").write_text("{")
@@ -152,6 +164,14 @@ REPLAY = ["heliograph", "pipeline", "run", "replay"]
                 *REPLAY,
                 *("--topic", "t", "--to", "TOPIC"),
                 *("--where", "attributes['CloudPubSubDeadLetterSourceSubscription'] = 'deleted'"),
+            ],
+        ),
+        (
+            {"source": "forwarded", "subscription": "a' OR 'b\\"},
+            [
+                *REPLAY,
+                *("--topic", "t", "--to", "TOPIC"),
+                *("--where", r"attributes['CloudPubSubDeadLetterSourceSubscription'] = 'a\' OR \'b\\'"),
             ],
         ),
     ],

@@ -48,6 +48,7 @@ def take(broker: LocalBroker, clock: SimulatedClock, subscription: str, count: i
     clock.advance(2)
     broker.nack(subscription, taken[:nacked]).result()
     broker.acknowledge(subscription, taken[nacked:]).result()
+    broker.unacknowledged(subscription).result()  # acknowledgements are answered before they are in the event log
 
 
 def measure(spark: SparkSession, place: Place) -> None:

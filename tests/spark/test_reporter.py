@@ -66,6 +66,17 @@ def test_a_new_run_begins_from_nothing_and_keeps_what_the_last_one_found() -> No
     assert (second.rows, second.lag, second.figures) == (0, 80, {"messages": 15})
 
 
+def test_a_job_that_is_ended_between_two_runs_tells_how_long_the_last_one_took() -> None:
+    now = [0.0]
+    reporter = Reporter("archive", "/d", now=lambda: now[0])
+    reporter.began()
+    now[0] = 3.0
+    reporter.ended(Outcome(15), "idle")
+    now[0] = 60.0
+    reporter.failed("", "stopped")
+    assert (reporter.report().state, reporter.report().seconds) == ("stopped", 3)
+
+
 def test_whatever_a_job_tells_is_within_the_bounds_of_a_report() -> None:
     reporter = Reporter("archive", "/d" * 2000)
     reporter.began()

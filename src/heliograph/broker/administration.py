@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
 
 from heliograph.broker.operations import Operations
 from heliograph.broker.protocol import SnapshotInfo, SubscriptionInfo, TopicInfo
@@ -25,8 +24,6 @@ from heliograph.engine.subscription import Subscription
 from heliograph.engine.topic import Topic
 from heliograph.errors import QueueExists, QueueNotFound
 from heliograph.store.protocol import Store
-
-T = TypeVar("T")
 
 NO_LABELS: dict[str, str] = {}
 

@@ -18,9 +18,7 @@ from heliograph.engine.dead_letter import DeadLetter
 from heliograph.engine.failure import Settled
 from heliograph.engine.message import Delivery, Draft, Message
 from heliograph.engine.statistics import Statistics
-from heliograph.errors import (
-    InvalidArgument,
-)
+from heliograph.errors import InvalidArgument
 from heliograph.store.memory import MemoryStore
 from heliograph.store.protocol import COMMITTED, Durability, Store
 from heliograph.store.sqlite import SqliteStore

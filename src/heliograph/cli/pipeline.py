@@ -91,8 +91,7 @@ def _status(directory: Any) -> list[dict[str, Any]]:
     for name in jobs:
         runs = job.runs(directory, name)
         last = runs[-1] if runs else None
-        failed = next((run for run in reversed(runs) if run.error), None)
-        good = next((run for run in reversed(runs) if not run.error), None)
+        good, failed = job.last_run(runs, failed=False), job.last_run(runs, failed=True)
         found.append(
             {
                 "job": name,
@@ -103,7 +102,7 @@ def _status(directory: Any) -> list[dict[str, Any]]:
                 "lag": good.lag if good else 0,
                 "figures": good.figures if good else {},
                 "remarks": good.remarks if good else [],
-                "state": _state(last),
+                "state": last.state if last else "",
                 "error": last.error if last else "",
                 "last_error": failed.error if failed else "",
                 "last_error_age_seconds": _age_seconds(failed),
@@ -114,10 +113,3 @@ def _status(directory: Any) -> list[dict[str, Any]]:
 
 def _age_seconds(run: Run | None) -> float:
     return (time.time_ns() - run.started_ns) / 1e9 if run else 0
-
-
-def _state(last: Run | None) -> str:
-    """In a word, of the last run."""
-    if last is None:
-        return ""
-    return "failed" if last.error else "done" if last.is_good else "found what is wrong"

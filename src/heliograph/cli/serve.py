@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
 import logging
@@ -161,8 +162,9 @@ def _calm_collector() -> None:
 
 def _end_with_standard_input() -> None:
     """As on SIGTERM, once nobody has the other end any more: also a program that was killed has let go of it."""
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
+    with contextlib.suppress(OSError):  # a terminal that has gone
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

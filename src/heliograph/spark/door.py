@@ -62,13 +62,12 @@ class Address(NamedTuple):
     def refusal(self, status: int, call: str) -> FailedPrecondition:
         """The error of an answer 401 or 403, which trying again does not change, to a call such as `GET /path`."""
         if status == 403:
-            what = f"Forbidden) to {call}: the option token has not got the right to do this"
-        elif self.token:
-            what = f"Unauthorized) to {call}: the option token is not valid there, or not any more"
+            name, what = "Forbidden", "has not got the right to do this"
         else:
-            what = f"Unauthorized) to {call}: the option token is missing"
+            name, what = "Unauthorized", "is not valid there, or not any more" if self.token else "is missing"
         return FailedPrecondition(
-            f"{self.endpoint} answered {status} ({what} (in the shell: --token, or HELIOGRAPH_TOKEN)"
+            f"{self.endpoint} answered {status} ({name}) to {call}: the option token {what} "
+            "(in the shell: --token, or HELIOGRAPH_TOKEN)"
         )
 
 

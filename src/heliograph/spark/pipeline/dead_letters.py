@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heliograph.errors import FailedPrecondition
+from heliograph.page import document, table
 from heliograph.spark.failure import in_one_line
-from heliograph.spark.pipeline.job import Outcome, Place, Tell, replaced, silent
-from heliograph.spark.pipeline.settlements import QUEUES
+from heliograph.spark.pipeline.job import QUEUE_PREFIX, Outcome, Place, Tell, replaced, silent, sql_text
 from heliograph.spark.pipeline.table import Table, write_whole
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ GROUPED = f"""
 
 CANDIDATES = f"""
     SELECT source, topic, subscription, reason, error, version, at, message_id FROM {{letters}}
-    WHERE source = 'forwarded' OR source = 'given up' AND subscription LIKE 'queues/%'
+    WHERE source = 'forwarded' OR source = 'given up' AND subscription LIKE '{QUEUE_PREFIX}%'
         OR source = 'quarantine' AND reason = 'schema_unknown'
     ORDER BY at DESC LIMIT {CANDIDATES_MAX}
 """
@@ -91,8 +91,7 @@ def fingerprint(error: str) -> str:
 def fingerprint_sql(column: str) -> str:
     """`fingerprint` as an expression of Spark's SQL."""
     for pattern, replacement in _STEPS:
-        quoted = pattern.replace("\\", "\\\\")
-        column = f"regexp_replace({column}, '{quoted}', '{replacement}')"
+        column = f"regexp_replace({column}, {sql_text(pattern)}, '{replacement}')"
     return f"trim({column})"
 
 
@@ -107,15 +106,15 @@ def redrive(group: Mapping[str, Any], topics: Mapping[str, str]) -> str:
         topics: by the full name of a subscription, its topic's.
     """
     source, subscription = group["source"], group["subscription"] or ""
-    if source == "given up" and subscription.startswith(QUEUES):
-        return f"heliograph dead-letter retry {quote(subscription.removeprefix(QUEUES))}"
+    if source == "given up" and subscription.startswith(QUEUE_PREFIX):
+        return f"heliograph dead-letter retry {quote(subscription.removeprefix(QUEUE_PREFIX))}"
     if source == "quarantine" and group["reason"] == "schema_unknown":
         where = quote("reason = 'schema_unknown'")
         return f"heliograph pipeline run replay --from quarantine --topic {quote(group['topic'])} --where {where}"
     if source == "forwarded":
         ends = [topic for name, topic in topics.items() if name.endswith(f"/subscriptions/{subscription}")]
         to = quote(ends[0]) if len(ends) == 1 else "TOPIC"
-        where = quote(f"attributes['{FORWARDED}'] = '{subscription}'")
+        where = quote(f"attributes['{FORWARDED}'] = {sql_text(subscription)}")  # publishers may write anything there
         return f"heliograph pipeline run replay --topic {quote(group['topic'])} --to {to} --where {where}"
     return ""
 
@@ -129,14 +128,6 @@ def dead_letters(
         HeliographError: no broker, or a damaged table.
     """
     version = _version(options.version_attributes)
-    frames = [
-        *_quarantined(spark, place, version),
-        *_given_up(spark, place, version),
-        *_forwarded(spark, place, version),
-    ]
-    letters = spark.createDataFrame([], LETTER)
-    for frame in frames:
-        letters = letters.unionByName(frame)
     tell("grouping")
     with (
         in_one_line("Grouping dead letters"),
@@ -144,6 +135,10 @@ def dead_letters(
         Table(place.table("quarantine")).reading(),
         replaced(place.table("dead-letters")) as target,
     ):
+        letters = spark.createDataFrame([], LETTER)
+        for find in (_quarantined, _given_up, _forwarded):
+            for frame in find(spark, place, version):
+                letters = letters.unionByName(frame)
         told = letters.selectExpr("*", f"{fingerprint_sql('error')} AS fingerprint")
         spark.sql(GROUPED, letters=told).coalesce(1).write.parquet(str(target))
         with replaced(place.table("redrive-candidates")) as candidates:
@@ -166,35 +161,39 @@ def dead_letters(
 
 def _version(attributes: Sequence[str]) -> str:
     """The version of a message's producer, as an expression of Spark's SQL."""
-    names = ["'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in attributes]
-    return f"coalesce({', '.join(f'attributes[{name}]' for name in names)}, '')" if names else "''"
+    found = "".join(f"attributes[{sql_text(name)}], " for name in attributes)
+    return f"coalesce({found}'')"
 
 
 def _topics(place: Place) -> dict[str, str]:
     """By the full name of each subscription."""
-    found = place.door.get("/api/v1/statistics", {})["subscriptions"]
-    return {each["name"]: each["topic"] for each in found if each["kind"] != "queue"}
+    return {each.subscription: each.topic for each in place.subscriptions()}
 
 
-def _quarantined(spark: SparkSession, place: Place, version: str) -> Iterable[DataFrame]:
-    table = Table(place.table("quarantine"))
-    for topic in table.series():
-        paths = [str(path) for path in table.files(topic)]
+def _kept(spark: SparkSession, place: Place, name: str) -> Iterator[DataFrame]:
+    """The rows of a table, by topic. Within `Table.reading`: no file that was found goes."""
+    kept = Table(place.table(name))
+    for topic in kept.series():
+        paths = [str(path) for path in kept.files(topic)]
         if paths and place.looks_at(topic):
-            rows = spark.read.option("basePath", str(table.directory)).parquet(*paths)
-            yield rows.where("reason <> 'duplicate'").selectExpr(
-                "'quarantine' AS source",
-                "topic",
-                "'' AS subscription",
-                "reason",
-                "error",
-                "publish_time AS at",
-                "message_id",
-                f"{version} AS version",
-            )
+            yield spark.read.option("basePath", str(kept.directory)).parquet(*paths)
 
 
-def _given_up(spark: SparkSession, place: Place, version: str) -> Iterable[DataFrame]:
+def _quarantined(spark: SparkSession, place: Place, version: str) -> Iterator[DataFrame]:
+    for rows in _kept(spark, place, "quarantine"):
+        yield rows.where("reason <> 'duplicate'").selectExpr(
+            "'quarantine' AS source",
+            "topic",
+            "'' AS subscription",
+            "reason",
+            "error",
+            "publish_time AS at",
+            "message_id",
+            f"{version} AS version",
+        )
+
+
+def _given_up(spark: SparkSession, place: Place, version: str) -> Iterator[DataFrame]:
     try:
         first, last = place.events.bounds()
     except FailedPrecondition:  # no event log is kept
@@ -216,31 +215,24 @@ def _given_up(spark: SparkSession, place: Place, version: str) -> Iterable[DataF
 
 def _versions(spark: SparkSession, place: Place, version: str) -> DataFrame:
     """Of each archived message whose producer tells one: `message_id` and `version`."""
-    table = Table(place.table("archive"))
     versions = spark.createDataFrame([], "message_id STRING, version STRING")
-    paths = [str(path) for topic in table.series() if place.looks_at(topic) for path in table.files(topic)]
-    if not paths:
-        return versions
-    rows = spark.read.parquet(*paths).selectExpr("message_id", f"{version} AS version")
-    return rows.where("version <> ''")
+    for rows in _kept(spark, place, "archive"):
+        versions = versions.union(rows.selectExpr("message_id", f"{version} AS version").where("version <> ''"))
+    return versions
 
 
-def _forwarded(spark: SparkSession, place: Place, version: str) -> Iterable[DataFrame]:
-    table = Table(place.table("archive"))
-    for topic in table.series():
-        paths = [str(path) for path in table.files(topic)]
-        if paths and place.looks_at(topic):
-            rows = spark.read.option("basePath", str(table.directory)).parquet(*paths)
-            yield rows.where(f"attributes['{FORWARDED}'] IS NOT NULL").selectExpr(
-                "'forwarded' AS source",
-                "topic",
-                f"attributes['{FORWARDED}'] AS subscription",
-                "'MaxDeliveryAttempts' AS reason",
-                "coalesce(attributes['error'], '') AS error",
-                "publish_time AS at",
-                "message_id",
-                f"{version} AS version",
-            )
+def _forwarded(spark: SparkSession, place: Place, version: str) -> Iterator[DataFrame]:
+    for rows in _kept(spark, place, "archive"):
+        yield rows.where(f"attributes['{FORWARDED}'] IS NOT NULL").selectExpr(
+            "'forwarded' AS source",
+            "topic",
+            f"attributes['{FORWARDED}'] AS subscription",
+            "'MaxDeliveryAttempts' AS reason",
+            "coalesce(attributes['error'], '') AS error",
+            "publish_time AS at",
+            "message_id",
+            f"{version} AS version",
+        )
 
 
 def _groups(directory: Path) -> list[dict[str, Any]]:
@@ -311,8 +303,6 @@ def _cell(text: str) -> str:
 
 def page(groups: list[dict[str, Any]]) -> str:
     """The page as HTML that needs no network."""
-    from heliograph.page import document, table
-
     total = sum(group["count"] for group in groups)
     body = f"<p>{total:,} messages, {len(groups):,} kinds of failure.</p>"
     if groups:

@@ -1,6 +1,6 @@
-"""An archive as a Delta table, too: the same files, and beside them a `_delta_log` that names them.
+"""A table by topic, day and hour as a Delta table, too: the same files, and beside them a `_delta_log` that names them.
 
-The archive's commits are what holds; the Delta log is brought to say the same, which may be done at any time and as
+The table's commits are what holds; the Delta log is brought to say the same, which may be done at any time and as
 often as one likes. So a run that is killed between the two costs nothing but a moment in which readers of Delta see
 less.
 """
@@ -28,7 +28,7 @@ def mirror(table: Table) -> int:
     """Make the Delta log name the files that the commits name. Within `Table.changing`.
 
     Args:
-        table: the archive.
+        table: the archive, or another one that is partitioned as it is.
 
     Returns:
         How many files were added or removed.

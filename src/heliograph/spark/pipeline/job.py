@@ -6,7 +6,7 @@ import contextlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 RUNS_KEPT = 200
 """Of each job; what reports show."""
+
+QUEUE_PREFIX = "queues/"
+"""A work queue `tasks` is the topic and the subscription `queues/tasks` (`heliograph.broker.queues`)."""
+
+
+class Subscribed(NamedTuple):
+    """A subscription that there is now: full names, and when it was created, nanoseconds since the epoch."""
+
+    topic: str
+    subscription: str
+    created_ns: int
 
 
 class Place(NamedTuple):
@@ -72,6 +83,14 @@ class Place(NamedTuple):
             return named
         return named | {topic: held for topic, held in self.logs.topics().items() if self.looks_at(topic)}
 
+    def subscriptions(self) -> list[Subscribed]:
+        """All that there are, those of work queues among them. Raises: Unavailable."""
+        found = []
+        for each in self.door.get("/api/v1/statistics", {})["subscriptions"]:
+            prefix = QUEUE_PREFIX if each["kind"] == "queue" else ""
+            found.append(Subscribed(prefix + each["topic"], prefix + each["name"], int(each["created_ns"])))
+        return found
+
     def looks_at(self, topic: str) -> bool:
         """Whether the jobs look at this topic."""
         if not self.topics and not self.topic_pattern:
@@ -94,6 +113,12 @@ class Place(NamedTuple):
         """A range of the event log, both ends inclusive; what is past its retention is left out."""
         given = self.options(mode="events", startingOffsets=first, endingOffsets=last + 1, failOnDataLoss=False)
         return spark.read.format("heliograph").options(**given).load()
+
+
+def sql_text(text: str) -> str:
+    """A text as Spark's SQL writes it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def checked_pattern(pattern: str) -> str:
@@ -154,6 +179,11 @@ class Run(msgspec.Struct, frozen=True):
     is_good: bool = True
     error: str = ""
 
+    @property
+    def state(self) -> str:
+        """How it ended, in the console's words."""
+        return "failed" if self.error else "done" if self.is_good else "found a fault"
+
 
 _RUNS = msgspec.json.Decoder(list[Run])
 
@@ -169,10 +199,16 @@ def runs(directory: Path, job: str) -> list[Run]:
         raise FailedPrecondition(f"The record of runs is damaged: {file}: {error}; remove it to go on") from None
 
 
+def last_run(done: Sequence[Run], *, failed: bool) -> Run | None:
+    """The latest run that failed, or that did not; None = there is none."""
+    return next((run for run in reversed(done) if bool(run.error) == failed), None)
+
+
 def remember(directory: Path, run: Run) -> None:
-    """Keep a run, and of those before it the latest; one that did nothing takes the place of one just like it."""
+    """Keep a run, and of those before it the latest; one that did nothing, or failed as the one before it, takes its
+    place: the pauses and outages of a job that runs on do not push out what it did."""
     earlier = runs(directory, run.job)
-    if earlier and not (run.rows or run.error or earlier[-1].rows or earlier[-1].error):
+    if earlier and not (run.rows or earlier[-1].rows) and run.error == earlier[-1].error:
         earlier.pop()
     write_whole(_record(directory, run.job), msgspec.json.encode([*earlier, run][-RUNS_KEPT:]))
 

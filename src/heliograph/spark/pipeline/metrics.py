@@ -14,13 +14,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow.dataset as ds
 
-from heliograph.errors import FailedPrecondition, InvalidArgument, SubscriptionNotFound
+from heliograph.errors import FailedPrecondition, InvalidArgument
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.gauges import Span, gauges
 from heliograph.spark.pipeline.job import Outcome, Place, Tell, replaced, silent
+from heliograph.spark.pipeline.settlements import SETTLED, Open, open_of
 from heliograph.spark.pipeline.table import Commit, Table
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SERIES = "events"
 BATCH_POSITIONS_MAX = 200_000
 WINDOW_SECONDS_MIN = 1.0
-SETTLED = "('acknowledged', 'dead_lettered', 'dropped', 'purged')"
 OPEN = "topic STRING, subscription STRING, message_id STRING, published_ns BIGINT"
 SUBSCRIPTIONS = "topic STRING, subscription STRING, created_ns BIGINT, is_filtered BOOLEAN"
 RUNS = "subscription STRING, first BIGINT, stop BIGINT"
@@ -143,16 +142,6 @@ BY_WINDOW = f"""
 """With any width that is a whole multiple of the parts' own."""
 
 
-class Subscribed(msgspec.Struct, frozen=True):
-    """A subscription that there is now."""
-
-    topic: str
-    subscription: str
-    created_ns: int
-    is_filtered: bool = False
-    runs: list[tuple[int, int]] = []
-
-
 def width_ns(window_seconds: float) -> int:
     """The width of windows in nanoseconds.
 
@@ -198,7 +187,8 @@ def metrics(spark: SparkSession, place: Place, *, window_seconds: float = 60.0, 
         if begin < first:
             remarks.append(f"What happened at positions {begin} to {first - 1} is past the event log's retention.")
             begin = max(begin, first)
-        subscriptions = _subscriptions(place)
+        found = (open_of(place, each.subscription) for each in place.subscriptions())
+        subscriptions = [each for each in found if each is not None]
         while begin <= last:
             end = min(begin + BATCH_POSITIONS_MAX - 1, last)
             tell(f"positions {begin:,} to {end:,}")
@@ -237,9 +227,7 @@ def write_by_day(parts: DataFrame, target: Path) -> None:
 class _Batch:
     """One range of positions."""
 
-    def __init__(
-        self, spark: SparkSession, place: Place, table: Table, subscriptions: list[Subscribed], width: int
-    ) -> None:
+    def __init__(self, spark: SparkSession, place: Place, table: Table, subscriptions: list[Open], width: int) -> None:
         self._spark = spark
         self._place = place
         self._table = table
@@ -322,22 +310,6 @@ class _Batch:
 
     def _state(self, position: int) -> Path:
         return self._table.directory / "_open" / f"{position:012d}"
-
-
-def _subscriptions(place: Place) -> list[Subscribed]:
-    """What there is now; a queue is a topic and a subscription of one name."""
-    found = place.door.get("/api/v1/statistics", {})["subscriptions"]
-    chosen = []
-    for each in found:
-        if each["kind"] == "queue":
-            chosen.append(Subscribed(f"queues/{each['topic']}", f"queues/{each['name']}", int(each["created_ns"])))
-            continue
-        try:
-            told = place.door.get("/api/v1/unacknowledged", {"subscription": each["name"]})
-        except SubscriptionNotFound:  # deleted meanwhile
-            continue
-        chosen.append(msgspec.convert(told, Subscribed))
-    return chosen
 
 
 def _summary(directory: Path) -> dict[str, int | float | str]:

@@ -19,7 +19,7 @@ from heliograph.errors import FailedPrecondition, HeliographError, Internal, Inv
 from heliograph.spark.failure import in_one_line
 from heliograph.spark.pipeline.archive import BATCH_MESSAGES_MAX, read_archive, write_by_hour
 from heliograph.spark.pipeline.definitions import Definitions
-from heliograph.spark.pipeline.job import Outcome, Place, Tell, silent
+from heliograph.spark.pipeline.job import Outcome, Place, Tell, silent, sql_text
 from heliograph.spark.pipeline.parsing import PARSED, SCHEMA_NAME, SCHEMA_REVISION, arrow_parser
 from heliograph.spark.pipeline.rejecting import Rejects
 from heliograph.spark.pipeline.table import Commit, Table
@@ -165,11 +165,10 @@ def unique_key(unique_by: str) -> str:
         return f"nullif({unique_by}, '')"
     if unique_by == "data":
         return "hex(data)"
-    quoted = name.replace("\\", "\\\\").replace("'", "\\'")
     if kind == "attributes" and name:
-        return f"attributes['{quoted}']"
+        return f"attributes[{sql_text(name)}]"
     if kind == "value" and name:
-        return f"try_variant_get(value, '$.{quoted}', 'STRING')"
+        return f"try_variant_get(value, {sql_text(f'$.{name}')}, 'STRING')"
     raise InvalidArgument(
         f"Duplicates cannot be told by {unique_by!r}: say message_id, data, ordering_key, attributes.NAME or value.PATH"
     )

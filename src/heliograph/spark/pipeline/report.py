@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heliograph.page import BLUE, FONT, GREY, INK, VERMILION, document, table
-from heliograph.spark.pipeline.job import Run, runs
+from heliograph.spark.pipeline.job import Run, last_run, runs
 from heliograph.spark.pipeline.table import write_whole
 
 COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY)
@@ -69,8 +69,7 @@ def jobs_table(by_job: Mapping[str, Sequence[Run]]) -> str:
     lines = []
     for job, done in by_job.items():
         last = done[-1] if done else None
-        good = next((run for run in reversed(done) if not run.error), None)
-        failed = next((run for run in reversed(done) if run.error), None)
+        good, failed = last_run(done, failed=False), last_run(done, failed=True)
         found = good.figures if good else {}
         figures = ", ".join(f"{name} {_figure(value)}" for name, value in found.items())
         lines.append(
@@ -80,12 +79,12 @@ def jobs_table(by_job: Mapping[str, Sequence[Run]]) -> str:
                 f"{last.seconds:.1f}" if last else "",
                 f"{sum(run.rows for run in done):,}",
                 f"{good.lag:,}" if good else "",
-                "failed" if last and last.error else "found differences" if last and not last.is_good else "",
+                last.state if last else "",
                 figures,
                 f"{_instant(failed.started_ns)}: {failed.error}" if failed else "",
             )
         )
-    return table(("job", "last run", "seconds", "rows in all", "lag", "", "what it found", "last error"), lines)
+    return table(("job", "last run", "seconds", "rows in all", "lag", "state", "what it found", "last error"), lines)
 
 
 def _job_charts(by_job: Mapping[str, Sequence[Run]]) -> list[tuple[str, go.Figure]]:

@@ -105,9 +105,10 @@ class Reporter:
         self.changed.set()
 
     def failed(self, error: str, state: State) -> None:
-        """The run has failed, or was ended (error "")."""
+        """The run has failed, or the job was ended (error ""), perhaps between two runs."""
         with self._lock:
-            self._ended_at = self._now()
+            if self._report.state == "running":
+                self._ended_at = self._now()
             self._report = msgspec.structs.replace(self._report, state=state, doing="", error=one_line(error))
         self.changed.set()
 

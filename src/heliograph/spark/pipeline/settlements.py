@@ -21,8 +21,6 @@ from heliograph.spark.pipeline.job import Place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-QUEUES = "queues/"
-
 SETTLED = "('acknowledged', 'dead_lettered', 'dropped', 'purged')"
 """Events after which a subscription is done with a message, unless it comes back."""
 
@@ -135,6 +133,16 @@ class Look(msgspec.Struct, frozen=True):
         return min((each.at_ns for each in self.subscriptions), default=0)
 
 
+def open_of(place: Place, subscription: str) -> Open | None:
+    """What a subscription, by its full name, has not acknowledged now; None = it was deleted just now. Raises:
+    Unavailable."""
+    try:
+        told = place.door.get("/api/v1/unacknowledged", {"subscription": subscription})
+    except SubscriptionNotFound:
+        return None
+    return msgspec.convert(told, Open)
+
+
 def look(place: Place, bounds: Mapping[str, LogBounds]) -> Look | None:
     """The subscriptions of these topics, as they are now; None = the broker keeps no event log.
 
@@ -150,16 +158,13 @@ def look(place: Place, bounds: Mapping[str, LogBounds]) -> Look | None:
     except FailedPrecondition:
         return None
     found = []
-    for each in place.door.get("/api/v1/statistics", {})["subscriptions"]:
-        prefix = QUEUES if each["kind"] == "queue" else ""
-        if prefix + each["topic"] not in bounds:
+    for each in place.subscriptions():
+        if each.topic not in bounds:
             continue
-        try:
-            told = place.door.get("/api/v1/unacknowledged", {"subscription": prefix + each["name"]})
-        except SubscriptionNotFound:  # deleted meanwhile
+        is_open = open_of(place, each.subscription)
+        if is_open is None or is_open.is_detached:
             continue
-        is_open = msgspec.convert(told, Open)
-        if not is_open.is_detached and is_open.topic_number == bounds[is_open.topic].topic_number:
+        if is_open.topic_number == bounds[is_open.topic].topic_number:
             found.append(is_open)
     return Look(*place.events.bounds(), found)
 
