@@ -98,7 +98,7 @@ async def test_001_messages_may_be_settled_from_any_thread() -> None:
                 inbox.messages.pop().ack()
                 left.pop()
             else:
-                time.sleep(0)
+                time.sleep(0)  # lets the other thread run
         loop.call_soon_threadsafe(everything.set)
 
     thread = threading.Thread(target=work)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,18 +81,25 @@ def test_the_balance_of_a_thousand_flights_adds_up(tmp_path: Path, options: tupl
     assert done.stderr == ""
 
 
-@pytest.mark.slow
-def test_a_demonstration_that_is_ended_ends_its_broker(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "flights.csv", *(flight(row) for row in range(1, 200_000)))
-    data = tmp_path / "data"
+@contextlib.contextmanager
+def at_work(directory: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A demonstration that has begun to publish, and where its broker keeps its data."""
+    path = write_csv(directory / "flights.csv", *(flight(row) for row in range(1, 200_000)))
+    data = directory / "data"
     with subprocess.Popen(
         (*DEMO, "--input", str(path), "--flights", "all", "--data-dir", str(data)),
-        cwd=tmp_path,
+        cwd=directory,
         stdout=subprocess.PIPE,
         text=True,
     ) as demo:
         assert demo.stdout is not None
         assert any("Measure latency" in line for line in demo.stdout)
+        yield demo, data
+
+
+@pytest.mark.slow
+def test_a_demonstration_that_is_ended_ends_its_broker(tmp_path: Path) -> None:
+    with at_work(tmp_path) as (demo, data):
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(60) == 128 + signal.SIGTERM
     assert processes_with(str(data)) == []
@@ -98,16 +107,7 @@ def test_a_demonstration_that_is_ended_ends_its_broker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_demonstration_that_is_killed_leaves_no_broker_behind(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "flights.csv", *(flight(row) for row in range(1, 200_000)))
-    data = tmp_path / "data"
-    with subprocess.Popen(
-        (*DEMO, "--input", str(path), "--flights", "all", "--data-dir", str(data)),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as demo:
-        assert demo.stdout is not None
-        assert any("Measure latency" in line for line in demo.stdout)
+    with at_work(tmp_path) as (demo, data):
         demo.kill()
     wait_until(lambda: processes_with(str(data)) == [])
 

@@ -58,7 +58,7 @@ class Page:
         deadline = time.monotonic() + seconds
         while not self.value(expression):
             assert time.monotonic() < deadline, f"{expression} within {seconds} s; {self.messages}"
-            time.sleep(0.1)
+            time.sleep(0.1)  # a page tells nobody that it is ready
 
     def size(self, width: int, height: int, *, is_dark: bool = False) -> None:
         """Of the window, in CSS pixels, and the theme that its user wants."""
@@ -104,7 +104,7 @@ def _address(directory: Path, process: subprocess.Popen[bytes]) -> str:
     while not (said.exists() and said.read_text().count("\n")):
         assert process.poll() is None, "Chromium ended"
         assert time.monotonic() < deadline, "Chromium says nothing"
-        time.sleep(0.05)
+        time.sleep(0.05)  # the browser writes a file, and tells nobody
     port = said.read_text().split()[0]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=SECONDS_MAX) as answer:
         pages = json.loads(answer.read())

@@ -201,4 +201,4 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.002)
+        time.sleep(0.002)  # between two looks

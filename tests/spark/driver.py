@@ -45,8 +45,8 @@ def worker(options: dict[str, Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
                 assert context is not None
                 if context.getLocalProperty("streaming.sql.batchId") == "1":
                     Path(holds).touch()
-                    time.sleep(3600)
-            time.sleep(pause)
+                    time.sleep(3600)  # the test kills it here
+            time.sleep(pause)  # so that a batch lasts long enough to be killed in
             yield batch
 
     return work

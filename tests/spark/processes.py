@@ -46,6 +46,18 @@ class Broker:
         self.port = 0
         self.start()
 
+    @classmethod
+    @contextlib.contextmanager
+    def filled(cls, directory: Path) -> Iterator[Broker]:
+        """One with the topics of these tests, and all messages in that of the source."""
+        broker = cls(directory)
+        try:
+            broker.create()
+            broker.publish(MESSAGES)
+            yield broker
+        finally:
+            broker.kill()
+
     def start(self) -> None:
         command = [sys.executable, "-m", "heliograph", "serve"]
         arguments = ["--port", str(self.port), "--data-dir", str(self.directory), "--end-with-stdin"]

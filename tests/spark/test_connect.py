@@ -37,13 +37,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "broker")
-    try:
-        broker.create()
-        broker.publish(MESSAGES)
+    with Broker.filled(tmp_path / "broker") as broker:
         yield broker
-    finally:
-        broker.kill()
 
 
 def test_a_query(broker: Broker, tmp_path: Path, master: str) -> None:

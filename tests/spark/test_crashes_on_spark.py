@@ -23,13 +23,8 @@ STAGE, PUBLISH = "/api/v1/staging/write", "/api/v1/staging/publish"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "broker")
-    try:
-        broker.create()
-        broker.publish(MESSAGES)
+    with Broker.filled(tmp_path / "broker") as broker:
         yield broker
-    finally:
-        broker.kill()
 
 
 @pytest.mark.parametrize("mode", MODES)

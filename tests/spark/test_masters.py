@@ -25,13 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "broker")
-    try:
-        broker.create()
-        broker.publish(MESSAGES)
+    with Broker.filled(tmp_path / "broker") as broker:
         yield broker
-    finally:
-        broker.kill()
 
 
 def test_local(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def _with_rates(now: Counted, before: Counted | None, seconds: float) -> Counted
 
 def _no_key(seconds: float) -> str:
     """In place of waiting for a key where nobody can press one."""
-    time.sleep(seconds)
+    time.sleep(seconds)  # until the next look
     return ""
 
 

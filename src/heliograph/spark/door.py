@@ -189,6 +189,7 @@ def pause(failures: int) -> None:
     too many."""
     if failures >= ATTEMPTS_MAX:
         raise
+    # Spark calls readers and writers from threads that do nothing else meanwhile
     time.sleep(FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
 
 

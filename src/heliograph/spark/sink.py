@@ -264,7 +264,7 @@ class Pacer:
             return PUBLISHED_AT_ONCE
         wait_seconds = self._free_at - time.monotonic()
         if wait_seconds > 0:
-            time.sleep(wait_seconds)
+            time.sleep(wait_seconds)  # the rate is the caller's wish, by the real clock
         return max(min(self._rate // 10, PUBLISHED_AT_ONCE), 1)
 
     def took(self, count: int) -> None:
